@@ -40,7 +40,7 @@ def main(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="Output format: text, json, tsv, github, sarif or junit.",
+            help="Output format: text, json, tsv, github, sarif, junit or markdown.",
         ),
     ] = "text",
     full: Full = False,

@@ -67,7 +67,9 @@ RunTimeout = Annotated[
 Format = Annotated[
     str,
     typer.Option(
-        "--format", metavar="FORMAT", help="Output format: text, json, github, sarif or junit."
+        "--format",
+        metavar="FORMAT",
+        help="Output format: text, json, github, sarif, junit or markdown.",
     ),
 ]
 

@@ -379,7 +379,7 @@ class PrintOptions(OptionGroup):
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="Output format: text, json, or for --expect github, sarif or junit.",
+            help="Output format: text, json, or for --expect github, sarif, junit or markdown.",
         ),
     ] = "text"
     json: options.Json = False

@@ -38,9 +38,9 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
 }
 _FORMATS: Final[dict[str, tuple[str, ...]]] = {
     "show": ("text", "json", "tsv", "dot"),
-    "check": ("text", "json", "tsv", "github", "sarif", "junit"),
-    "diff": ("text", "json", "github", "sarif", "junit"),
-    "run": ("text", "json", "github", "sarif", "junit"),
+    "check": ("text", "json", "tsv", "github", "sarif", "junit", "markdown"),
+    "diff": ("text", "json", "github", "sarif", "junit", "markdown"),
+    "run": ("text", "json", "github", "sarif", "junit", "markdown"),
     "cluster": ("text", "json", "dot"),
 }
 _TENSORS: Final = ("fetch", "ys", "xs", "stop", "inputs", "outputs")

@@ -1,8 +1,9 @@
-"""`--format github|sarif|junit` of check and diff."""
+"""`--format github|sarif|junit|markdown` of check and diff."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.console.ci_formats import FindingSubject, github, junit, sarif
+from cfgraph.console.ci_formats import FindingSubject, github, junit, markdown, sarif
 
 
 @pytest.fixture
@@ -91,13 +92,40 @@ def test_junit_is_sound_where_names_are_not() -> None:
     assert "<b>]]>\\u0000\\u001b[31m\\ud800\\uffff" in (top[0][0][0].text or "")
 
 
+def test_markdown_has_a_table_for_each_file_with_findings(
+    command: Any, faulty: Path, counter: Path, other: Path
+) -> None:
+    done = command("check", counter, faulty, "--format", "markdown")
+    assert done.code == 1
+    sound, table = done.out.split("\n\n", 1)
+    assert (sound.startswith("**"), sound.endswith("counter.pb**: no findings")) == (True, True)
+    assert (
+        ": 1 error\n\n| level | code | finding |\n| --- | --- | --- |\n| error | [CFG201](" in table
+    )
+    done = command("diff", counter, other, "--format", "markdown")
+    assert (done.code, len(done.lines)) == (1, 5)
+    done = command("diff", counter, counter, "--format", "markdown")
+    assert (done.code, "counter.pb**: no differences\n" in done.out) == (0, True)
+
+
+def test_markdown_is_sound_where_names_are_not() -> None:
+    subject = FindingSubject("a|b`.pb", [HOSTILE] * 60)
+    lines = markdown("check", [subject], "error").splitlines()
+    assert lines[0] == r"**a\|b\`.pb**: 60 errors"
+    assert (len(lines), lines[-1]) == (4 + 50 + 2, "and 10 more")
+    cells = re.split(r"(?<!\\)\|", lines[4])
+    assert len(cells) == 5
+    assert r"\<b\>" in cells[3]
+    assert "\x1b" not in lines[4]
+
+
 def test_a_file_that_is_no_graph_is_among_the_findings(command: Any, empty: Path) -> None:
     done = command("check", empty, "--format", "github")
     assert (done.code, done.out[:8]) == (3, "::error ")
     assert command("check", empty, "--format", "junit").code == 3
 
 
-@pytest.mark.parametrize("format", ["github", "sarif", "junit"])
+@pytest.mark.parametrize("format", ["github", "sarif", "junit", "markdown"])
 @pytest.mark.parametrize("run", [[], ["--run", "--feed", "n=3"]])
 def test_diff_has_the_same_formats(
     format: str, run: list[str], command: Any, counter: Path, other: Path

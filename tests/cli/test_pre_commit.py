@@ -37,6 +37,7 @@ def repository(tmp_path: Path, fixtures: Path) -> Path:
     shutil.copy(fixtures / "errors" / "CFG201_tensors_of_two_loops.graph", folder / "faulty.graph")
     shutil.copy(fixtures / "graphs" / "counter.pb", folder)
     (folder / "notes.txt").write_text("no graph")
+    (folder / "fingerprint.pb").write_bytes(b"\x08\x01")
     for line in ("git init -q", "git add ."):
         assert run(line.split(), folder).returncode == 0
     return folder

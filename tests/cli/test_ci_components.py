@@ -1,0 +1,173 @@
+"""action.yml and the component for GitLab, run as their hosts do, in a clone of two commits."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+import cfgraph
+from tests.shell import run
+
+IDENTITY = ("-c", "user.name=A Tester", "-c", "user.email=tester@example.com")
+
+
+def git(folder: Path, *line: str) -> str:
+    done = run(["git", *IDENTITY, *line], folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def clone(tmp_path: Path, fixtures: Path) -> Path:
+    """A shallow clone of a branch that changes one graph, and leaves one and a text as they are."""
+    made, folder = tmp_path / "origin", tmp_path / "clone"
+    (made / "graphs").mkdir(parents=True)
+    git(made, "init", "-q", "-b", "main")
+    shutil.copy(fixtures / "graphs" / "nested.pb", made / "graphs")
+    text = made / "graphs" / "a text.graph"
+    text.write_text("x = Placeholder() {dtype=float32, shape=[2]}\ny = Neg(x)\n")
+    # of a SavedModel, and no graph
+    (made / "graphs" / "fingerprint.pb").write_bytes(b"\x08\x01")
+    git(made, "add", ".")
+    git(made, "commit", "-qm", "first")
+    git(made, "checkout", "-qb", "change")
+    text.write_text(text.read_text().replace("= Neg(", "= Square("))
+    git(made, "commit", "-qam", "second")
+    git(made, "config", "uploadpack.allowAnySHA1InWant", "true")
+    git(tmp_path, "clone", "-q", "--depth=1", "--branch=change", made.as_uri(), str(folder))
+    return folder
+
+
+def add_fault(clone: Path, fixtures: Path) -> None:
+    fault = fixtures / "errors" / "CFG201_tensors_of_two_loops.graph"
+    shutil.copy(fault, clone / "graphs" / "bad.graph")
+    git(clone, "add", ".")
+
+
+class Job:
+    """The steps of action.yml with their inputs, and what they leave for the job."""
+
+    def __init__(self, root: Path, clone: Path, folder: Path) -> None:
+        self.root, self.clone, self.folder = root, clone, folder
+        self.action: Any = yaml.safe_load((root / "action.yml").read_text())
+        self.summary, self.output = folder / "summary.md", folder / "output"
+
+    def run(self, name: str, **values: str) -> Any:
+        """Run a step as the runner does."""
+        inputs = {key: str(item["default"]) for key, item in self.action["inputs"].items()}
+        inputs |= {"base": "main"} | {key.replace("_", "-"): item for key, item in values.items()}
+        (step,) = [step for step in self.action["runs"]["steps"] if step["name"] == name]
+        for file in (self.summary, self.output):
+            file.write_text("")
+        env = {
+            "GITHUB_ACTION_PATH": str(self.root),
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+            "GITHUB_OUTPUT": str(self.output),
+            "RUNNER_TEMP": str(self.folder),
+        }
+        for key, text in step["env"].items():
+            match = re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", text)
+            assert match is not None, text
+            env[key] = inputs[match[1]]
+        shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])
+        return run(shell, self.clone, env)
+
+    def sarif(self) -> Any:
+        """What the last step uploads."""
+        upload = self.action["runs"]["steps"][-1]
+        assert upload["with"]["sarif_file"] == "${{ steps.check.outputs.sarif }}"
+        path = self.output.read_text().removeprefix("sarif=").strip()
+        return json.loads(Path(path).read_text())["runs"][0]["results"]
+
+
+CHECK = "Check and compare graphs"
+
+
+@pytest.fixture
+def job(root: Path, clone: Path, tmp_path: Path) -> Job:
+    return Job(root, clone, tmp_path)
+
+
+def test_the_summary_has_the_graphs_and_what_changed(job: Job) -> None:
+    done = job.run(CHECK)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    summary = job.summary.read_text()
+    before, after = summary.split("## Changed graphs")
+    assert before.startswith("## Graphs\n\n**graphs/a text.graph**: no findings\n")
+    assert "fingerprint" not in summary
+    assert "nested" not in after
+    assert "**graphs/a text.graph**: 1 error" in after
+    assert "op was Neg, is Square" in after
+    assert job.sarif() == []
+
+
+def test_a_fault_fails_the_step_and_is_shown_next_to_the_file(job: Job, fixtures: Path) -> None:
+    add_fault(job.clone, fixtures)
+    done = job.run(CHECK, diff="none")
+    assert done.returncode == 1
+    assert done.stdout.startswith("::error file=graphs/bad.graph,title=CFG201::")
+    assert [item["ruleId"] for item in job.sarif()] == ["CFG201"]
+    assert "## Changed" not in job.summary.read_text()
+    assert job.run(CHECK, ignore="CFG201", base="").returncode == 0
+    (job.clone / "graphs" / "bad.graph").write_text("x = (")
+    assert job.run(CHECK, base="").returncode == 3
+    assert len(job.sarif()) == 1
+
+
+def test_a_difference_fails_where_it_is_to(job: Job) -> None:
+    done = job.run(CHECK, fail_on_difference="true", diff="values")
+    assert done.returncode == 1
+    assert "::error file=graphs/a text.graph,title=cfgraph diff::" in done.stdout
+    assert "the first wrong node is y (Square)" in job.summary.read_text()
+
+
+def test_a_repository_without_graphs_is_a_warning(job: Job) -> None:
+    done = job.run(CHECK, graphs="*.none")
+    assert (done.returncode, done.stdout[:10]) == (0, "::warning ")
+
+
+@pytest.mark.slow
+def test_the_action_installs_what_it_belongs_to(job: Job) -> None:
+    done = job.run("Install cfgraph", python="python")
+    assert done.returncode == 0, done.stderr
+    done = run([str(job.folder / "cfgraph" / "bin" / "cfgraph"), "--version"], job.clone)
+    assert done.stdout.split()[-1] == cfgraph.__version__
+
+
+@pytest.fixture
+def script(root: Path) -> list[str]:
+    """The lines of the component's job, with the defaults of its inputs."""
+    file = root / "distribution" / "gitlab" / "templates" / "cfgraph.yml"
+    spec, jobs = yaml.safe_load_all(file.read_text())
+    (found,) = jobs.values()
+    inputs = {
+        f"$[[ inputs.{key} ]]": item["default"] for key, item in spec["spec"]["inputs"].items()
+    }
+    variables = [f"{key}='{inputs[text]}'" for key, text in found["variables"].items()]
+    assert found["artifacts"]["reports"]["junit"] == "cfgraph.xml"
+    return [*variables, *found["script"]]
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_component_reports_faults_and_changes(
+    shell: str, script: list[str], clone: Path, fixtures: Path
+) -> None:
+    base = git(clone, "ls-remote", "origin", "refs/heads/main").split()[0]
+    line = (shell, "-ec", "\n".join(script))
+    done = run(line, clone, {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "+ Square" in done.stdout
+    assert "nested.pb: no findings" in done.stdout
+    assert ElementTree.parse(clone / "cfgraph.xml").getroot().get("failures") == "0"
+    add_fault(clone, fixtures)
+    done = run(line, clone)
+    assert done.returncode not in (0, 2)
+    assert "error[CFG201]" in done.stdout
+    assert ElementTree.parse(clone / "cfgraph.xml").getroot().get("failures") == "1"
