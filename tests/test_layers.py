@@ -54,7 +54,7 @@ PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "run_names
 # the engine inside a function: a run on the token executor starts without it
 COMPILED_INSIDE = {"cfgraph/runtime/prepare.py"}
 # workers inside functions: most runs are in one process
-REMOTE_INSIDE = {"cfgraph/runtime/session.py", "cfgraph/cli/run_options.py"}
+REMOTE_INSIDE = {"cfgraph/runtime/executors.py", "cfgraph/cli/run_options.py"}
 # the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms
 ANALYSES_INSIDE = {f"cfgraph/runtime/compiled/{name}.py" for name in ("engine", "plan_liveness")}
 

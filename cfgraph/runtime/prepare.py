@@ -13,51 +13,35 @@ Generated code merges the devices of a run, so that its graph is placed and not 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.attrs import array_copy
 from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions
 from cfgraph.ir.traversal import ancestors, is_partitioned
-from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import is_functional, lookup
-from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.abstract_run import use_abstract_values
-from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.deferred_products import defer_products
-from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import (
     ClusterKernels,
     Plan,
     RunSpec,
     make_plans,
 )
-from cfgraph.runtime.engine.references import fetched_value
-from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.gpu.context import available_gpu
-from cfgraph.runtime.gpu.plan import GpuPlan
-from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE
-from cfgraph.runtime.memory.accounting import MemoryMeter
-from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters, recluster_run
 from cfgraph.runtime.run_passes import assign_devices, cluster_run, lowered_copy, partition_run
-from cfgraph.runtime.simulator import Simulator
-from cfgraph.runtime.trace.events import Observer
-from cfgraph.runtime.virtual_time import VirtualSimulator
 
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CacheEntry
@@ -270,95 +254,3 @@ def _compiled(
         return compile_run(spec, plans, device_of, entry, interprets=interprets), ""
     except NotCompiled as error:
         return None, error.text
-
-
-class RunExecutor(Protocol):
-    """An engine with the state of one run: a simulator, or generated code."""
-
-    results: list[Any]
-    step: RunStep
-    run_start: int
-    gpus: tuple[str, ...]
-    elapsed: float | None
-    allow_dead: bool  # a dead fetch is no error of this run
-    fallback: str  # the reason why generated code was not used in this run, or empty
-    is_interpreted: bool  # the run needed no generated code
-
-    @property
-    def fetches(self) -> tuple[Output, ...]:
-        """The fetched tensors, in the graph of `quiescent_state`."""
-
-    @property
-    def gpu_plan(self) -> GpuPlan | None:
-        """The plan on a real GPU, or None without one."""
-
-    def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
-        """Run until nothing is ready."""
-
-    def clear(self) -> None:
-        """Drop the values of the run."""
-
-    def quiescent_state(self) -> QuiescentState:
-        """The state of the run for explanations."""
-
-    def fetched_to_host(self, index: int, value: Any) -> Any:
-        """The value of a fetch in host memory."""
-
-
-def fetched_values(
-    simulator: RunExecutor, fetches: Sequence[Output], fed: Mapping[Output, Any]
-) -> list[Any]:
-    """The values of the fetches of a run that has ended. Raises ExecutionError without a value."""
-    return [
-        _caller_copy(fed[tensor]) if tensor in fed else _fetched_value(simulator, index)
-        for index, tensor in enumerate(fetches)
-    ]
-
-
-def _fetched_value(simulator: RunExecutor, index: int) -> Any:
-    """The value of a fetch. Raises ExecutionError if it is dead or missing."""
-    value = simulator.results[index]
-    if value is None and simulator.allow_dead:
-        return None
-    if value is None or value is MISSING:
-        explain = explain_dead_fetch if value is None else explain_missing_fetch
-        state = simulator.quiescent_state()
-        raise explain(state, simulator.fetches[index])
-    if isinstance(value, Resource):
-        value = fetched_value(simulator.fetches[index], value)
-    return _caller_copy(simulator.fetched_to_host(index, value))
-
-
-def _caller_copy(value: Any) -> Any:
-    """A value that the caller may write to, since no variable or constant shares it."""
-    if not isinstance(value, np.ndarray):
-        return value
-    reserve(value.nbytes, "a fetched value")
-    return array_copy(value)
-
-
-def make_executor(
-    run: PlannedRun,
-    step: RunStep,
-    config: RunConfig,
-    trace: Observer | None,
-    meter: MemoryMeter | None,
-) -> RunExecutor:
-    """The executor of a run in this process: generated code, tokens, a virtual clock, or a GPU."""
-    if run.compiled is not None and trace is None:
-        return run.compiled.simulator(run.spec, step, partial(_token_simulator, run, step))
-    spec, plans = run.token_plans.get()
-    graph, fetches = spec.graph, spec.fetches
-    if config.costs is not None:
-        return VirtualSimulator(graph, plans, step, fetches, config.costs, trace, meter)
-    if any(is_gpu(plan.device) for plan in plans):
-        gpu = available_gpu(config.gpu)
-        if gpu is not None:
-            return GpuSimulator(gpu, graph, plans, step, fetches, trace, meter)
-    return Simulator(graph, plans, step, fetches, trace, meter)
-
-
-def _token_simulator(run: PlannedRun, step: RunStep) -> Simulator:
-    """The token executor of a run that generated code runs otherwise."""
-    spec, plans = run.token_plans.get()
-    return Simulator(spec.graph, plans, step, spec.fetches)

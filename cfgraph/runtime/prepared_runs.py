@@ -22,9 +22,10 @@ from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CacheEntry, CodeCache
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.executors import Executors, RunExecutor
 from cfgraph.runtime.gpu.context import available_gpu
 from cfgraph.runtime.jax.compile import has_jax
-from cfgraph.runtime.prepare import PlannedRun, RunExecutor, plan_run
+from cfgraph.runtime.prepare import PlannedRun, plan_run
 from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.trace.events import Observer
@@ -40,7 +41,6 @@ TRACED: Final = "the run is traced"
 
 # fetches, targets, feeds, values are omitted, the run is only traced
 RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool, bool]
-SimulatorMaker = Callable[[PlannedRun, Observer | None], RunExecutor]
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +53,7 @@ class PreparedRun:
     """
 
     run: PlannedRun
-    make: SimulatorMaker
+    executors: Executors
     guard: AbstractContextManager[object]
     clusters: ClusterRunner
     blas_threads: int | None = None
@@ -101,17 +101,17 @@ class PreparedRun:
             return ""
         return str(RepeatedRun(XlaTier(self.run.plans[0].nodes).estimate))
 
-    def by_xla(self, repeated: RepeatedRun, state: State) -> PreparedRun | None:
+    def by_xla(self, repeated: RepeatedRun) -> PreparedRun | None:
         """The same run by XLA, planned once; None if that is impossible."""
         assert self.plan_xla is not None
         xla = self.xla
         if xla is None:
             try:
-                run, clusters = self.plan_xla(state)
+                run, clusters = self.plan_xla(self.executors.state)
             except CfgraphError as error:
                 repeated.reject(error.message)
                 return None
-            xla = PreparedRun(run, self.make, self.guard, clusters, self.blas_threads)
+            xla = PreparedRun(run, self.executors, self.guard, clusters, self.blas_threads)
             self.xla = xla
         return xla
 
@@ -123,7 +123,7 @@ class PreparedRun:
             except IndexError:
                 pass
         with self.run.spec.graph.paused_gc():
-            return self.make(self.run, observer)
+            return self.executors.make(self.run, observer)
 
     def release(self, simulator: RunExecutor) -> None:
         """Make a simulator available to later runs. Only one keeps the values of its last run."""
@@ -143,16 +143,14 @@ class PreparedRuns:
     def __init__(
         self,
         graph: Graph,
-        config: RunConfig,
+        executors: Executors,
         clusters: ClusterRunner,
-        make: SimulatorMaker,
         lock: AbstractContextManager[object],
         cache: CodeCache | None,
-        state: State,
     ) -> None:
         self.clusters = clusters
-        self._state = state
-        self._graph, self._config, self._make, self._lock = graph, config, make, lock
+        self._graph, self._executors, self._lock = graph, executors, lock
+        self._config = config = executors.config
         self._token_reason = config.token_executor_reason()
         self._may_use_xla = config.has_xla_choice
         self._prepared: dict[RunKey, PreparedRun] = {}
@@ -179,7 +177,7 @@ class PreparedRuns:
             if prepared.is_shared:
                 self._prepared[key] = replace(
                     prepared,
-                    make=self._make,
+                    executors=self._executors,
                     plan_xla=None,
                     xla=None,
                     without_early_reads=None,
@@ -206,7 +204,7 @@ class PreparedRuns:
         """
         prepared, seconds = self._get(key, inlined, trace, timeout, fed)
         early = prepared.run.spec.early_reads
-        if not early or early <= self._state.initialized_variables():
+        if not early or early <= self._executors.state.initialized_variables():
             return prepared, seconds
         if prepared.without_early_reads is None:
             config = replace(self._config, regions=False)
@@ -244,7 +242,7 @@ class PreparedRuns:
                 reason, key = TRACED, (*key[:4], True)
             prepared = self._prepare(key, inlined, reason, fed, self._config)
             if trace is None or not prepared.is_shared:
-                prepared.idle.append(self._make(prepared.run, trace))
+                prepared.idle.append(self._executors.make(prepared.run, trace))
             if trace is None or prepared.is_shared:
                 while len(self._prepared) >= MAX_PREPARED_RUNS:
                     del self._prepared[next(iter(self._prepared))]
@@ -289,7 +287,7 @@ class PreparedRuns:
         if isinstance(threads, str):
             values = dict(zip(run.spec.feeds, fed.values(), strict=True))
             threads = auto_threads(run.spec.graph, run.plans, values)
-        prepared = PreparedRun(run, self._make, guard, self.clusters, threads)
+        prepared = PreparedRun(run, self._executors, guard, self.clusters, threads)
         if run.compiled is not None and self._may_use_xla and not inlined.groups:
             prepared.plan_xla = partial(_plan_xla_run, spec, inlined, config, run)
         return prepared

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import count
 from threading import Lock, RLock
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Self
@@ -25,19 +23,14 @@ from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import MISSING
-from cfgraph.runtime.engine.step import RunStep, State
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.executors import Executors, RunExecutor, fetched_values
 from cfgraph.runtime.gpu.context import GpuContext, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.prepare import (
-    DEFAULT_DEVICE,
-    PlannedRun,
-    RunExecutor,
-    fetched_values,
-    make_executor,
-)
+from cfgraph.runtime.prepare import DEFAULT_DEVICE
 from cfgraph.runtime.prepared_runs import TRACED, PreparedRun, PreparedRuns
 from cfgraph.runtime.run_config import RunConfig, current_options, require_state
 from cfgraph.runtime.run_names import NameResolver, fetch_names
@@ -47,7 +40,7 @@ from cfgraph.runtime.virtual_time import VirtualSimulator
 from cfgraph.runtime.xla_tier import RepeatedRun
 
 if TYPE_CHECKING:
-    from cfgraph.runtime.remote.workers import WorkerOptions, Workers
+    from cfgraph.runtime.remote.workers import WorkerOptions
 
 
 class Session:
@@ -163,30 +156,21 @@ class Session:
             workers=workers,
         )
         require_state(state)
-        self.state = State() if state is None else state
-        self._workers: Workers | None = None
-        if workers is not None:
-            from cfgraph.runtime.remote.workers import Workers
-
-            self._workers = Workers(workers, state)
-            self.state = self._workers.state
         self._meter = None if memory is None else MemoryMeter(memory, swap_above)
         if self._meter is not None:
             self._meter.require(self.config.devices or named_devices(graph) or [DEFAULT_DEVICE])
-        self._random = random.Random(schedule_seed) if schedule == "random" else None
-        self._run_numbers = count(1)
+        self._executors = Executors(self.config, state, self._meter)
+        self.state, self._workers = self._executors.state, self._executors.workers
         self._lock = RLock()  # held to prepare a run, and during runs that wait for each other
         self.cluster_runner = ClusterRunner(
             jit or ("numpy" if engine == "compiled" else None), lazy=lazy
         )
         self._prepared = PreparedRuns(
             graph,
-            self.config,
+            self._executors,
             self.cluster_runner,
-            self._make_simulator,
             self._lock,
             CodeCache() if cache is True else cache or None,
-            self.state,
         )
         self._end_lock = Lock()
         self._names = NameResolver(graph, self._lock)
@@ -221,10 +205,8 @@ class Session:
         if self._workers is None:
             raise UsageError("a session without workers has nothing to recover")
         with self._lock:
-            self._workers.reset()
-            self._workers.state.replace(variables)
+            self._executors.recover(self._workers, variables)
             self._prepared.clear()
-            self._run_numbers = count(1)
 
     def reuse_plans(self, other: Session) -> None:
         """Reuse the plans of another session on the same graph with the same options."""
@@ -319,9 +301,8 @@ class Session:
             prepared.clusters.running() if prepared.clusters.clusters else nullcontext(),
             limited_threads(prepared.blas_threads) if prepared.blas_threads else nullcontext(),
         ):
-            simulator = self._started_simulator(
-                prepared, trace, limits.max_iterations, until_iteration
-            )
+            simulator = prepared.acquire(trace)
+            self._executors.start(simulator, trace, limits.max_iterations, until_iteration)
             completed, simulator.allow_dead, self.stopped_at = False, allow_dead, None
             try:
                 self._compute(simulator, list(fed.values()), repeated, xla)
@@ -375,7 +356,7 @@ class Session:
         if repeated is None or not repeated.uses_xla:
             return repeated, None
         with self._lock, self.graph.paused_gc():
-            return repeated, prepared.by_xla(repeated, self.state)
+            return repeated, prepared.by_xla(repeated)
 
     def _compute(
         self,
@@ -386,26 +367,10 @@ class Session:
     ) -> None:
         """Run a simulator; measure a run that may move to XLA."""
         if repeated is None or repeated.is_rejected:
-            simulator.run(feeds, self._random)
+            simulator.run(feeds, self._executors.random)
         else:
             work = partial(simulator.run, feeds, None)
             repeated.run(work, None if xla is None else xla.clusters)
-
-    def _started_simulator(
-        self,
-        prepared: PreparedRun,
-        trace: Observer | None,
-        max_iterations: int | None,
-        until_iteration: int | None,
-    ) -> RunExecutor:
-        """A simulator whose step is the next run."""
-        simulator = prepared.acquire(trace)
-        if isinstance(simulator, VirtualSimulator):
-            simulator.until = until_iteration
-        observer = trace if self.config.costs is None else None
-        number = next(self._run_numbers)
-        simulator.step.start_run(number, simulator.run_start, max_iterations, observer)
-        return simulator
 
     def _end_run(
         self,
@@ -430,17 +395,3 @@ class Session:
                 self.elapsed = simulator.elapsed
         if not traced:
             prepared.release(simulator)
-
-    def _make_simulator(self, run: PlannedRun, trace: Observer | None) -> RunExecutor:
-        """The executor of one run at a time."""
-        step = RunStep(self.state, self.config.seed, self.config.io)
-        if self._workers is not None:
-            from cfgraph.runtime.remote.driver import RemoteRun
-
-            compiles = not run.fallback and trace is None
-            planned, devices = run.token_plans.get(), self.config.devices
-            is_auto = self.config.engine in (None, "auto")
-            return RemoteRun(
-                self._workers, *planned, step, trace, devices, compiles=compiles, is_auto=is_auto
-            )
-        return make_executor(run, step, self.config, trace, self._meter)

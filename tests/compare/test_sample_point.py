@@ -11,7 +11,7 @@ import cfgraph
 from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
 from cfgraph.compare.sample_point import EvaluationPoint
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.session import Session
+from cfgraph.runtime.executors import Executors
 
 X = "x = Placeholder() {dtype=float32, shape=[]}\n"
 SQUARE = f"{X}y = Mul(x, x)"
@@ -54,13 +54,13 @@ def test_points_share_the_executor_of_a_graph_without_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # before, each of the 4 points of a graph linked one, and large graphs collected the garbage
-    executors, make = [], Session._make_simulator
+    executors, make = [], Executors.make
 
-    def counted(session: Session, *args: Any) -> Any:
-        executors.append(make(session, *args))
+    def counted(self: Executors, *args: Any) -> Any:
+        executors.append(make(self, *args))
         return executors[-1]
 
-    monkeypatch.setattr(Session, "_make_simulator", counted)
+    monkeypatch.setattr(Executors, "make", counted)
     options = ComparisonRunOptions(fetches=("y",), cases=4)
     assert not compare_runs(_graph(SQUARE), _graph(SQUARE), options)
     assert len(executors) == 2

@@ -31,7 +31,7 @@ ORDER = (
         "quiescent_state",
     ),
     *("deadlock", "simulator", "gpu_simulator", "virtual_time", "compiled", "remote"),
-    *("run_config", "run_passes", "prepare", "prepared_runs", "session", "restore"),
+    *("run_config", "run_passes", "prepare", "executors", "prepared_runs", "session", "restore"),
 )
 
 
