@@ -24,7 +24,6 @@ from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.prepare import prepare
 from cfgraph.runtime.run_config import RunConfig
-from cfgraph.runtime.run_names import InlinedClusters
 
 _TINY: Final = 25
 
@@ -75,7 +74,7 @@ def planned(graph: Graph, run: dict[str, Any]) -> tuple[RunSpec, Sequence[Plan]]
     targets = tuple(graph[name] for name in run["fetches"] if ":" not in name)
     feeds = tuple(fed_tensor(graph, name) for name in run["feeds"])
     spec = RunSpec(graph, fetches, targets, feeds)
-    return prepare(spec, InlinedClusters(graph, {}), RunConfig(), ClusterRunner())
+    return prepare(spec, RunConfig(), ClusterRunner())
 
 
 def _structures(plan: Plan) -> int:

@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # nodes of a graph after functions are expanded
@@ -215,13 +216,17 @@ def iteration_limit_error(loop: str, limit: int, frame: object = None) -> Execut
     return error
 
 
-@contextmanager
-def memory_errors_reported() -> Iterator[None]:
-    """Raise ExecutionError for a MemoryError."""
-    try:
-        yield
-    except MemoryError as error:
-        raise out_of_memory_error(str(error)) from None
+def memory_errors_reported(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function that raises ExecutionError for a MemoryError."""
+
+    @wraps(function)
+    def reported(*args: P.args, **keywords: P.kwargs) -> T:
+        try:
+            return function(*args, **keywords)
+        except MemoryError as error:
+            raise out_of_memory_error(str(error)) from None
+
+    return reported
 
 
 def out_of_memory_error(reason: str = "") -> ExecutionError:

@@ -49,7 +49,6 @@ from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.prepare import prepare
 from cfgraph.runtime.run_config import RunConfig
-from cfgraph.runtime.run_names import InlinedClusters
 
 # the format of `--to` that no command reads
 PYTHON: Final = "py"
@@ -245,7 +244,7 @@ def _initializing_run(graph: Graph, node: Node, named: Sequence[Output]) -> Prep
 def _prepared_run(spec: RunSpec) -> PreparedRun:
     # what the graph may do with files is decided when the Python file runs
     config = RunConfig(io=IoPolicy(allow_all=True))
-    return prepare(spec, InlinedClusters(spec.graph, {}), config, ClusterRunner(None))
+    return prepare(spec, config, ClusterRunner(None))
 
 
 def _feeds(graph: Graph, roots: Iterable[Node], named: Sequence[Output]) -> tuple[Output, ...]:

@@ -19,11 +19,7 @@ from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.console.run_memory import memory_limits, swap_threshold
 from cfgraph.console.run_observers import RunObservers
 from cfgraph.console.run_report import RunOutcome, print_outcome
-from cfgraph.console.run_request import (
-    RunRequest,
-    resolve_request,
-    write_array,
-)
+from cfgraph.console.run_request import RunRequest, resolve_request, write_array
 from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.errors import UsageError, WorkerLost
 from cfgraph.ir.file_io import StagedFiles
@@ -34,6 +30,7 @@ from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.prepared_runs import RunResult
 from cfgraph.runtime.restore import save_variables
 from cfgraph.runtime.session import Session
 
@@ -59,24 +56,19 @@ def run(
     needed most.
     """
     source = read_graph(path, quiet=options.printing.quiet)
-    request = resolve_request(source, options)
+    wanted, expected = options.values, options.expected
+    request = resolve_request(source, wanted, expected.expect, options.limits.seed)
     if options.clock.no_values and (request.output_files or request.expected):
         message = "--no-values computes no values to write or compare"
         raise UsageError(message, hint="remove --no-values, or --out and --expect")
     taps, nonfinite = _make_taps(source, request, options), _nonfinite_tap(options)
     with StagedFiles() as files:
-        if options.values.out_dir is not None:
-            files.make_folder(options.values.out_dir)
+        if wanted.out_dir is not None:
+            files.make_folder(wanted.out_dir)
         opened = {item: files.open(path) for item, path in request.output_files.items()}
-        values, variables, session = _execute(
-            source,
-            request,
-            options,
-            taps,
-            nonfinite,
-            page_type,
-        )
-        differences = _differences(values, request.expected, options.expected)
+        result, variables = _execute(source, request, options, taps, nonfinite, page_type)
+        values = dict(zip(request.spec.fetches, result.values, strict=True))
+        differences = _differences(values, request.expected, expected)
         if differences:
             files.discard()
         for item, file in {} if differences else opened.items():
@@ -84,26 +76,26 @@ def run(
                 files.drop(file)
             else:
                 write_array(file, item, values[item])
-        saved_to = options.values.save_variables
+        saved_to = wanted.save_variables
         if variables is not None and saved_to is not None and not differences:
             files.make_folder(saved_to)
             save_variables(variables, os.path.join(saved_to, VARIABLES_NAME), files)
             if not any(variables.variables()):
                 warning = "warning: the run has no variables, so the checkpoint is empty"
                 note(warning, options.printing.quiet)
-    _note_unused_rules(session, options)
+    _note_unused_rules(result, options.printing.quiet)
     saved = {} if differences else request.output_files
     written = {item: path for item, path in saved.items() if values[item] is not None}
-    outcome = RunOutcome(request, session, values, differences, written, taps, nonfinite)
+    outcome = RunOutcome(request, result, values, differences, written, taps, nonfinite)
     print_outcome(source, outcome, options, ci_report)
     return outcome.exit_code
 
 
-def _note_unused_rules(session: Session, options: RunOptions) -> None:
+def _note_unused_rules(result: RunResult, quiet: bool) -> None:
     """Report placement rules that match no node of the run."""
-    if session.rules.rules and session.ran is not None:
-        for warning in RuleMatches(session.ran, session.rules).warnings:
-            note(f"warning: in this run {warning}", options.printing.quiet)
+    if result.config.rules.rules:
+        for warning in RuleMatches(result.graph, result.config.rules).warnings:
+            note(f"warning: in this run {warning}", quiet)
 
 
 def _make_taps(source: Source, request: RunRequest, options: RunOptions) -> Taps | None:
@@ -111,7 +103,7 @@ def _make_taps(source: Source, request: RunRequest, options: RunOptions) -> Taps
         return None
     silent = options.printing.is_json or options.printing.ci_format is not None
     stream = None if silent else sys.stdout
-    full, fed = options.printing.full, request.feeds
+    full, fed = options.printing.full, request.spec.feeds
     return Taps(source.graph, options.observers.tap, stream, full, fed)
 
 
@@ -129,14 +121,12 @@ def _execute(
     taps: Taps | None,
     nonfinite: NonfiniteTap | None,
     page_type: type[RunPage] | None,
-) -> tuple[dict[Output, Any], State | None, Session]:
+) -> tuple[RunResult, State | None]:
     """Run the graph with its observers; output of the graph itself goes to stderr.
 
-    Returns the values, the variables if they are saved, and the session.
+    Also returns the variables if they are saved.
     """
-    limits, timing = options.limits, options.clock
-    stop: Any = {"max_iterations": limits.max_iterations}
-    needed = [*(item.node for item in request.fetches), *request.targets, *request.inits]
+    limits, timing, needed = options.limits, options.clock, request.nodes
     variables = VariableSource(options.values.variables, options.printing.quiet, limits.allow_io)
     io = variables.io_policy(source)
     is_saved = options.values.save_variables is not None
@@ -145,18 +135,17 @@ def _execute(
     session = _make_session(source, options, state, io)
     observers = RunObservers(source, request, options, taps, nonfinite, page_type)
 
-    def compute() -> list[Any]:
-        for node in request.inits:
-            session.run([], request.feeds, [node.name], **stop)
-        return session.run(
-            [item.name for item in request.fetches],
-            request.feeds,
-            [node.name for node in request.targets],
+    def compute() -> RunResult:
+        for init in request.inits:
+            session.execute(init, request.feeds(), max_iterations=limits.max_iterations)
+        return session.execute(
+            request.spec,
+            request.feeds(),
             trace=observers.observer,
+            max_iterations=limits.max_iterations,
             allow_dead=request.allow_dead,
             until_iteration=timing.until_iteration,
             without_values=timing.no_values,
-            **stop,
         )
 
     retries = options.remote.retries or 0
@@ -164,7 +153,7 @@ def _execute(
         _require_restorable(source, needed, state)
     try:
         with redirect_stdout(sys.stderr), session:
-            values = _with_retries(compute, session, state, retries)
+            result = _with_retries(compute, session, state, retries)
             # workers take their variables with them when the session ends
             saved = session.state.copy() if is_saved else None
     except BaseException as error:
@@ -172,9 +161,8 @@ def _execute(
         raise
     finally:
         observers.close_views()
-    fetched = dict(zip(request.fetches, values, strict=True))
-    observers.write(session, fetched)
-    return fetched, saved, session
+    observers.write(result)
+    return result, saved
 
 
 def _require_restorable(source: Source, needed: Collection[Node], state: State | None) -> None:
@@ -186,9 +174,9 @@ def _require_restorable(source: Source, needed: Collection[Node], state: State |
 
 
 def _with_retries(
-    compute: Callable[[], list[Any]], session: Session, state: State | None, retries: int
-) -> list[Any]:
-    """The values of a run, repeated on new workers with the same variables if one is lost."""
+    compute: Callable[[], RunResult], session: Session, state: State | None, retries: int
+) -> RunResult:
+    """The result of a run, repeated on new workers with the same variables if one is lost."""
     for attempt in count(1):
         try:
             return compute()

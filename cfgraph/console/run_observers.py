@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.loops.frames import frames
@@ -32,10 +32,11 @@ from cfgraph.console.timeline import Timeline
 from cfgraph.console.values import summary_text
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import write_atomically
-from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.graph import Graph
 from cfgraph.ir.printable import clean
 from cfgraph.ir.units import format_byte_size, format_duration
 from cfgraph.runtime.cost_model import Calibration
+from cfgraph.runtime.prepared_runs import RunResult
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import ROOT_FRAME, Observer, Tee, TraceEvent
 from cfgraph.runtime.trace.summary import Total, Totals
@@ -311,7 +312,7 @@ class RunObservers:
         page_type: type[RunPage] | None,
     ) -> None:
         watched, style = options.observers, options.printing
-        self.source, self.options, self.taps = source, options, taps
+        self.options, self.taps, self.fetches = options, taps, request.spec.fetches
         self.nonfinite = nonfinite
         self.calibration = Calibration() if options.clock.calibrate else None
         self.live_trace = LiveTrace(source.graph, style.color) if watched.trace else None
@@ -355,7 +356,7 @@ class RunObservers:
             if view:
                 view.close()
 
-    def write(self, session: Session, fetched: Mapping[Output, Any]) -> None:
+    def write(self, result: RunResult) -> None:
         """Write the files about a finished run."""
         calibrate = self.options.clock.calibrate
         if self.trace_file:
@@ -363,7 +364,8 @@ class RunObservers:
         if self.calibration and calibrate:
             write_atomically(calibrate, self.calibration.text().encode())
         if self.html_page:
-            self.html_page.write(session.ran or self.source.graph, fetched)
+            fetched = dict(zip(self.fetches, result.values, strict=True))
+            self.html_page.write(result.graph, fetched)
 
 
 def _open_page(

@@ -24,7 +24,7 @@ from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_duration
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled_cluster import CompiledCluster
-from cfgraph.runtime.session import Session
+from cfgraph.runtime.prepared_runs import RunResult
 
 if TYPE_CHECKING:
     from cfgraph.console.ci_formats import CiReport
@@ -105,19 +105,19 @@ def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
     }
 
 
-def engine_json(session: Session) -> dict[str, Any]:
+def engine_json(result: RunResult) -> dict[str, Any]:
     """Return the engine of the last run for a JSON document, and why tokens ran it."""
-    if session.config.jit is not None:
-        return {"engine": session.cluster_runner.engine, "reason": None, "xla": None}
-    reason = session.fallback or None
-    xla = None if reason else session.xla_choice or None
+    if result.config.jit is not None:
+        return {"engine": result.clusters.engine, "reason": None, "xla": None}
+    reason = result.fallback or None
+    xla = None if reason else result.xla_choice or None
     engine = {
         "engine": "tokens" if reason else "compiled",
-        "interpreted": session.is_interpreted,
+        "interpreted": result.is_interpreted,
         "reason": reason,
         "xla": xla,
     }
-    workers = [[*map(short_device_name, names)] for names in session.worker_devices]
+    workers = [[*map(short_device_name, names)] for names in result.worker_devices]
     return {**engine, "workers": workers} if workers else engine
 
 
@@ -125,23 +125,21 @@ def engine_json(session: Session) -> dict[str, Any]:
 _MAX_HOST_OPS: Final = 5
 
 
-def gpu_json(session: Session) -> dict[str, Any] | None:
+def gpu_json(result: RunResult) -> dict[str, Any] | None:
     """Return kind and devices of the GPUs for a JSON document, or None for a run without GPUs."""
-    devices = session.gpus
+    devices = result.gpus
     if not devices:
         return None
-    gpu, kind = session.gpu_plan, "simulated" if session.gpu_plan is None else "real"
-    result: dict[str, Any] = {"kind": kind, "devices": list(devices)}
-    return (
-        result
-        if gpu is None
-        else {**result, "name": gpu.context.name, "on_host": gpu.host_fallbacks}
-    )
+    gpu, kind = result.gpu_plan, "simulated" if result.gpu_plan is None else "real"
+    members: dict[str, Any] = {"kind": kind, "devices": list(devices)}
+    if gpu is not None:
+        members |= {"name": gpu.context.name, "on_host": gpu.host_fallbacks}
+    return members
 
 
-def gpu_notes(session: Session) -> list[str]:
+def gpu_notes(result: RunResult) -> list[str]:
     """Describe kind and devices of the GPUs."""
-    devices, gpu = ", ".join(session.gpus), session.gpu_plan
+    devices, gpu = ", ".join(result.gpus), result.gpu_plan
     if not devices:
         return []
     if gpu is None:
@@ -158,17 +156,12 @@ class RunOutcome:
     """A run that ended: fetched values (None if dead), differences, and written files."""
 
     request: RunRequest
-    session: Session
+    result: RunResult
     values: dict[Output, Any]
     differences: dict[Output, ValueDifference]
     files: dict[Output, str]
     taps: Taps | None = None
     nonfinite: NonfiniteTap | None = None
-
-    @property
-    def stopped_at(self) -> int | None:
-        """The iteration of `--until-iteration` if the run ended there."""
-        return self.session.stopped_at
 
     @property
     def expected(self) -> list[str]:
@@ -201,13 +194,13 @@ def print_outcome(
         print(ci_report(source.path, outcome.findings(), passed), end="")
         return
     out = page(options.printing.color)
-    absent = "dead" if outcome.stopped_at is None else "not computed yet"
+    absent = "dead" if outcome.result.stopped_at is None else "not computed yet"
     full, labels = options.printing.full, outcome.request.labels
     print_values(out, outcome.values, outcome.files, full, absent, labels)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
-    if outcome.session.memory:
-        print_memory(page(options.printing.color, sys.stderr), outcome.session.memory)
+    if outcome.result.memory:
+        print_memory(page(options.printing.color, sys.stderr), outcome.result.memory)
     for text in _notes(outcome, options):
         note(text, options.printing.quiet)
 
@@ -259,12 +252,12 @@ def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
 def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
     notes = [*outcome.request.notes]
     until = options.clock.until_iteration
-    if outcome.session.elapsed is not None:
-        notes.append(_virtual_time(outcome.session.elapsed * 1e9, until, outcome.stopped_at))
+    if outcome.result.elapsed is not None:
+        notes.append(_virtual_time(outcome.result.elapsed * 1e9, until, outcome.result.stopped_at))
     if options.engine.explain_engine:
-        notes.append(_engine_note(outcome.session))
-    notes.extend(cluster_notes(outcome.session.cluster_runner))
-    notes.extend(gpu_notes(outcome.session))
+        notes.append(_engine_note(outcome.result))
+    notes.extend(cluster_notes(outcome.result.clusters))
+    notes.extend(gpu_notes(outcome.result))
     if options.observers.html:
         notes.append(f"wrote {options.observers.html}")
     if outcome.expected and not outcome.differences:
@@ -275,7 +268,7 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
         notes.append(outcome.nonfinite.summary())
     for pattern, reason in outcome.taps.silent().items() if outcome.taps else ():
         why = reason
-        if outcome.session.cluster_runner.clusters:
+        if outcome.result.clusters.clusters:
             why = f"{why}, or it is inside a cluster, where taps do not reach"
         notes.append(f"--tap {pattern} matched no executed node: {why}")
     return notes
@@ -292,10 +285,10 @@ def _virtual_time(ns: float, until: int | None, stopped_at: int | None) -> str:
     return f"{text}, when iteration {until} began, {each} per iteration"
 
 
-def _engine_note(session: Session) -> str:
+def _engine_note(result: RunResult) -> str:
     """The engine of the last run, and the reason for the token executor."""
-    chosen = engine_json(session)
-    workers = session.worker_devices
+    chosen = engine_json(result)
+    workers = result.worker_devices
     used = [short_device_names(names) for names in workers if names]
     has_idle = len(used) < len(workers)
     some = f"{len(used)} of " if has_idle else ""
@@ -306,16 +299,15 @@ def _engine_note(session: Session) -> str:
     if workers:
         idle = "; no node is on the other devices" if has_idle else ""
         return f"engine: compiled{on_workers}, one function each: {'; '.join(used)}{idle}"
-    graph = session.ran
-    if graph is None or not is_partitioned(graph):
+    if not is_partitioned(result.graph):
         interpreted = ", interpreted in the first run" if chosen["interpreted"] else ""
         return f"engine: compiled{interpreted}{': ' if chosen['xla'] else ''}{chosen['xla'] or ''}"
-    devices = sorted({node.device for node in graph})
+    devices = sorted({node.device for node in result.graph})
     return f"engine: compiled, one function for {short_device_names(devices)}"
 
 
 def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
-    elapsed = outcome.session.elapsed
+    elapsed, stopped_at = outcome.result.elapsed, outcome.result.stopped_at
     result: dict[str, Any] = {
         "values": [
             _value_json(item, value, outcome, options.printing.full)
@@ -326,15 +318,15 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         result["taps"] = outcome.taps.values
     if outcome.nonfinite:
         result["nonfinite"] = outcome.nonfinite.values
-    if called_clusters(outcome.session.cluster_runner):
-        result["jit"] = clusters_json(outcome.session.cluster_runner)
+    if called_clusters(outcome.result.clusters):
+        result["jit"] = clusters_json(outcome.result.clusters)
     if options.engine.explain_engine:
-        result["engine"] = engine_json(outcome.session)
-    gpu = gpu_json(outcome.session)
+        result["engine"] = engine_json(outcome.result)
+    gpu = gpu_json(outcome.result)
     if gpu:
         result["gpu"] = gpu
-    if outcome.session.memory:
-        result["memory"] = memory_json(outcome.session.memory)
+    if outcome.result.memory:
+        result["memory"] = memory_json(outcome.result.memory)
     artifacts = [artifact("array", path) for path in outcome.files.values()]
     if options.observers.trace_out:
         artifacts.append(artifact("trace", options.observers.trace_out))
@@ -350,7 +342,7 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
             "compared": len(outcome.expected),
             "different": len(outcome.differences),
             **({} if elapsed is None else {"virtual_seconds": elapsed}),
-            **({} if outcome.stopped_at is None else {"stopped_at": outcome.stopped_at}),
+            **({} if stopped_at is None else {"stopped_at": stopped_at}),
         },
         findings=[_difference_finding(item, gap) for item, gap in outcome.differences.items()],
         artifacts=artifacts,

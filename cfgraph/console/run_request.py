@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -12,13 +12,15 @@ from typing import IO, Any, Final, Protocol
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
-from cfgraph.cli.run_options import RunOptions
+from cfgraph.cli.run_options import FeedFetchOptions
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Node, Output
+from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.feeds.parse_feeds import (
     read_feeds,
     read_value,
@@ -158,29 +160,39 @@ def _bytes_array(array: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Resolved fetches, targets, feeds, expected values, and output files of a run.
+    """A resolved run, the arrays of its feeds, expected values, and output files.
 
     `inits` run first, one after the other; `notes` describe how names were resolved; `labels` are
     the names that a signature gives to tensors. If nothing is named, the outputs of the signature
     or the graph are fetched, and a dead output is not an error.
     """
 
-    fetches: tuple[Output, ...]
-    targets: tuple[Node, ...]
-    inits: tuple[Node, ...]
-    feeds: dict[str, Any]
+    spec: RunSpec
+    inits: tuple[RunSpec, ...]
+    arrays: tuple[Any, ...]
     expected: dict[Output, Any]
     output_files: dict[Output, str]
     allow_dead: bool
     notes: tuple[str, ...] = ()
     labels: Mapping[Output, str] = field(default_factory=dict)
 
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that it runs for their values or effects."""
+        return [*self.spec.roots, *(node for init in self.inits for node in init.targets)]
 
-def resolve_request(source: Source, options: RunOptions) -> RunRequest:
+    def feeds(self) -> list[Any]:
+        """The values that one run receives; it may assign to those of variables."""
+        graph, fed = self.spec.graph, zip(self.spec.feeds, self.arrays, strict=True)
+        return [feed_value(graph, tensor, array) for tensor, array in fed]
+
+
+def resolve_request(
+    source: Source, wanted: FeedFetchOptions, expectations: Sequence[str], seed: int
+) -> RunRequest:
     """Resolve the options. Raises UsageError if they do not fit the graph."""
-    wanted, seed = options.values, options.limits.seed
-    require_single_stdin(source, [*wanted.feed, *options.expected.expect])
-    graph = ClusterMembers(source.graph).resolve(_requested_names(options)).graph
+    require_single_stdin(source, [*wanted.feed, *expectations])
+    graph, groups = ClusterMembers(source.graph).resolve(_requested_names(wanted, expectations))
     names = signature_names(replace(source, graph=graph), wanted.signature, wanted.variables)
     fed_names = [split_feed(text)[0] for text in wanted.feed if not text.startswith("@")]
     names.require_selected(graph, [*wanted.fetch, *fed_names])
@@ -191,7 +203,7 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     for name in wanted.target:
         resolved.target(name)
     output_files = output_paths(wanted.out, resolved.outside_loops)
-    compared = options_by_tensor(options.expected.expect, resolved.outside_loops, "expected value")
+    compared = options_by_tensor(expectations, resolved.outside_loops, "expected value")
     resolved.tensors.update(dict.fromkeys((*output_files, *compared)))
     _require_arrays([*output_files, *compared])
     nothing_named = not (resolved.tensors or resolved.targets)
@@ -200,25 +212,31 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     if wanted.out_dir is not None:
         folder_files = folder_paths(wanted.out_dir, resolved.tensors, labels)
         output_files = {**folder_files, **output_files}
-    feeds = read_feeds(graph, wanted.feed, wanted.feeds, seed, names.inputs)
-    fed = {graph.tensor(name) for name in feeds}
-    require_feeds(graph, resolved.tensors, resolved.targets, fed, names.inputs)
+    arrays = read_feeds(graph, wanted.feed, wanted.feeds, seed, names.inputs)
+    fed = dict.fromkeys(map(graph.tensor, arrays))
+    require_feeds(graph, resolved.tensors, resolved.targets, fed.keys(), names.inputs)
     expected = {
         item: read_value(split_feed(text)[1], graph, item, f"expected value of {item.name}", seed)
         for item, text in compared.items()
     }
     fetches, targets = tuple(resolved.tensors), tuple(resolved.targets)
-    inits = tuple(graph[name.removeprefix("^")] for name in wanted.init)
-    notes = tuple(resolved.notes)
+    spec = RunSpec(graph, fetches, targets, tuple(fed), groups=groups)
+    nodes = [graph[name.removeprefix("^")] for name in wanted.init]
     return RunRequest(
-        fetches, targets, inits, feeds, expected, output_files, nothing_named, notes, labels
+        spec,
+        tuple(replace(spec, fetches=(), targets=(node,)) for node in nodes),
+        tuple(arrays.values()),
+        expected,
+        output_files,
+        allow_dead=nothing_named,
+        notes=tuple(resolved.notes),
+        labels=labels,
     )
 
 
-def _requested_names(options: RunOptions) -> list[str]:
+def _requested_names(wanted: FeedFetchOptions, expectations: Sequence[str]) -> list[str]:
     """Return all names of tensors and nodes in the options."""
-    wanted = options.values
-    texts = [*wanted.feed, *wanted.out, *options.expected.expect]
+    texts = [*wanted.feed, *wanted.out, *expectations]
     return [
         *(text.partition("=")[0] for text in texts),
         *wanted.fetch,

@@ -12,7 +12,7 @@ import numpy as np
 from cfgraph.console.values import statistics_text, type_text, value_json, value_text
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.functions import BodyNode
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.printable import clean, clean_lines
@@ -99,7 +99,7 @@ def _check_patterns(graph: Graph, patterns: Sequence[TapPattern]) -> None:
 class Taps:
     """An observer that prints or collects the outputs of tapped nodes.
 
-    `fed` are the names of fed tensors, whose nodes do not run. Raises UsageError for a pattern that
+    `fed` are the fed tensors, whose nodes do not run. Raises UsageError for a pattern that
     matches no node of the graph or of its lowered form.
     """
 
@@ -109,7 +109,7 @@ class Taps:
         patterns: Iterable[str],
         stream: TextIO | None,
         full: bool,
-        fed: Iterable[str] = (),
+        fed: Iterable[Output] = (),
     ) -> None:
         self.patterns = tuple(map(TapPattern, dict.fromkeys(patterns)))
         _check_patterns(graph, self.patterns)
@@ -120,7 +120,7 @@ class Taps:
         self._known: dict[str, list[TapPattern]] = {}
         # the last iteration that a pattern did not name, and its frame
         self._latest: dict[str, tuple[int, str]] = {}
-        self._fed = [graph.tensor(name).node for name in fed]
+        self._fed = [tensor.node for tensor in fed]
         self._functions = frozenset(graph.functions)
         self._calling_ops = {node.op for node in graph if function_calls(node.op).kind}
 

@@ -68,12 +68,15 @@ class RunExecutor(Protocol):
 
 
 def fetched_values(
-    simulator: RunExecutor, fetches: Sequence[Output], fed: Mapping[Output, Any]
+    simulator: RunExecutor, feeds: Sequence[Any], fed: Mapping[int, int]
 ) -> list[Any]:
-    """The values of the fetches of a run that has ended. Raises ExecutionError without a value."""
+    """The values of the fetches of a run that has ended; `fed` are the feeds of those that are fed.
+
+    Raises ExecutionError for a fetch without a value.
+    """
     return [
-        _caller_copy(fed[tensor]) if tensor in fed else _fetched_value(simulator, index)
-        for index, tensor in enumerate(fetches)
+        _caller_copy(feeds[fed[index]]) if index in fed else _fetched_value(simulator, index)
+        for index in range(len(simulator.results))
     ]
 
 

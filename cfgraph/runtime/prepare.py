@@ -40,7 +40,7 @@ from cfgraph.runtime.engine.plan import (
 )
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE
 from cfgraph.runtime.run_config import RunConfig
-from cfgraph.runtime.run_names import InlinedClusters, recluster_run
+from cfgraph.runtime.run_names import recluster_run
 from cfgraph.runtime.run_passes import assign_devices, cluster_run, lowered_copy, partition_run
 
 if TYPE_CHECKING:
@@ -53,17 +53,13 @@ _LARGEST_BLOCK: Final = (32 << 20) - (64 << 10)
 
 def prepare(
     spec: RunSpec,
-    inlined: InlinedClusters,
     config: RunConfig,
     clusters: ClusterKernels,
     *,
     without_values: bool = False,
 ) -> tuple[RunSpec, list[Plan]]:
-    """Return the run as the token executor executes it, and its plans.
-
-    `inlined` contains the clusters to run in part.
-    """
-    spec = recluster_and_lower(spec, inlined)
+    """Return the run as the token executor executes it, and its plans."""
+    spec = recluster_and_lower(spec)
     return prepare_lowered(spec, config, clusters, without_values=without_values)
 
 
@@ -85,9 +81,9 @@ def prepare_lowered(
     return spec, plans
 
 
-def recluster_and_lower(spec: RunSpec, inlined: InlinedClusters) -> RunSpec:
+def recluster_and_lower(spec: RunSpec) -> RunSpec:
     """Cluster the nodes that the run needs of inlined clusters again, then lower its graph."""
-    return lower_run(recluster_run(inlined.groups, spec) if inlined.groups else spec)
+    return lower_run(recluster_run(spec) if spec.groups else spec)
 
 
 def runnable_plans(
@@ -173,7 +169,6 @@ class PlannedRun:
 
 def plan_run(
     spec: RunSpec,
-    inlined: InlinedClusters,
     config: RunConfig,
     clusters: ClusterKernels,
     token_reason: str,
@@ -188,7 +183,7 @@ def plan_run(
     only placed for it.
     """
     _retain_freed_memory()
-    spec = recluster_and_lower(spec, inlined)
+    spec = recluster_and_lower(spec)
     is_placed = len(config.devices) > 1 and not is_partitioned(spec.graph)
     is_local = config.workers is None
     if not token_reason and is_local and is_placed and config.jit is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,10 +24,12 @@ from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.executors import Executors, RunExecutor
 from cfgraph.runtime.gpu.context import available_gpu
+from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.jax.compile import has_jax
+from cfgraph.runtime.memory.accounting import DeviceMemory
 from cfgraph.runtime.prepare import PlannedRun, plan_run
 from cfgraph.runtime.run_config import RunConfig
-from cfgraph.runtime.run_names import InlinedClusters
+from cfgraph.runtime.run_names import inline_partly_needed
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.xla_tier import RepeatedRun, XlaTier
 
@@ -47,6 +49,7 @@ RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool, b
 class PreparedRun:
     """A fetch-set that is ready to run.
 
+    `fed_fetches` are the indices of fetches that are fed, and of their feeds.
     `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
     plans: a second simulator needs its own plans. `clusters` runs its clusters. `plan_xla` plans a
     run that may move to XLA; the second run makes its `tier`.
@@ -54,6 +57,7 @@ class PreparedRun:
 
     run: PlannedRun
     executors: Executors
+    fed_fetches: Mapping[int, int]
     guard: AbstractContextManager[object]
     clusters: ClusterRunner
     blas_threads: int | None = None
@@ -111,7 +115,9 @@ class PreparedRun:
             except CfgraphError as error:
                 repeated.reject(error.message)
                 return None
-            xla = PreparedRun(run, self.executors, self.guard, clusters, self.blas_threads)
+            xla = PreparedRun(
+                run, self.executors, self.fed_fetches, self.guard, clusters, self.blas_threads
+            )
             self.xla = xla
         return xla
 
@@ -132,6 +138,90 @@ class PreparedRun:
         self.idle.append(simulator)
         # after the append, so that the bound holds for concurrent calls
         del self.idle[MAX_IDLE_SIMULATORS:]
+
+    def end(
+        self,
+        executor: RunExecutor,
+        repeated: RepeatedRun | None,
+        values: list[Any],
+        stopped_at: int | None,
+        *,
+        traced: bool,
+    ) -> RunResult:
+        """The result of a run, whose executor is released."""
+        result = RunResult(
+            self,
+            repeated,
+            values,
+            executor.elapsed,
+            stopped_at,
+            self.run.fallback or executor.fallback or (TRACED if traced else ""),
+            executor.is_interpreted,
+            executor.gpus,
+            executor.gpu_plan,
+        )
+        if self.executors.meter is not None:
+            executor.clear()
+        if not traced:
+            self.release(executor)
+        return result
+
+
+@dataclass(slots=True, eq=False)
+class RunResult:
+    """A run that ended, also with an error: its values in fetch order, and how it ran.
+
+    `repeated` has the times of a run that may move to XLA. `elapsed` is the final time of a virtual
+    clock in seconds, and `stopped_at` the iteration at which it stopped early. `fallback` is the
+    reason why the token executor ran it, or empty.
+    """
+
+    prepared: PreparedRun
+    repeated: RepeatedRun | None
+    values: list[Any]
+    elapsed: float | None
+    stopped_at: int | None
+    fallback: str
+    is_interpreted: bool
+    gpus: tuple[str, ...]
+    gpu_plan: GpuPlan | None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as the token executor executes it."""
+        return self.prepared.graph
+
+    @property
+    def config(self) -> RunConfig:
+        """The options of its session."""
+        return self.prepared.executors.config
+
+    @property
+    def memory(self) -> dict[str, DeviceMemory]:
+        """Memory use and copies of each device, empty unless memory is counted."""
+        meter = self.prepared.executors.meter
+        return {} if meter is None else meter.memories
+
+    @property
+    def clusters(self) -> ClusterRunner:
+        """The runner of its clusters."""
+        return self.prepared.clusters
+
+    @property
+    def xla_choice(self) -> str:
+        """The times that decide whether XLA runs it, or empty if it has no choice."""
+        return str(self.repeated or self.prepared.xla_estimate or "")
+
+    @property
+    def worker_devices(self) -> list[list[str]]:
+        """The devices that each worker ran; empty without workers."""
+        workers = self.prepared.executors.workers
+        if workers is None:
+            return []
+        devices: list[list[str]] = [[] for _ in {*workers.worker_of.values()}]
+        for device in sorted({node.device for node in self.graph}):
+            devices[workers.worker_of[device]].append(device)
+        return devices
 
 
 class PreparedRuns:
@@ -191,18 +281,22 @@ class PreparedRuns:
 
     def get(
         self,
-        key: RunKey,
-        inlined: InlinedClusters,
+        spec: RunSpec,
+        values: Sequence[Any],
         trace: Observer | None,
         timeout: float | None,
-        fed: dict[Output, Any],
+        *,
+        without_values: bool,
     ) -> tuple[PreparedRun, float]:
-        """The prepared run of fetches, targets, and feeds, made once, and the time this took.
+        """The prepared run of a spec, made once, and the time this took.
+
+        Its feeds first have the given values.
 
         If plans cannot be shared, a traced run has its own. A traced run compiles nothing. A run
         does not read a variable before a loop if it has no value.
         """
-        prepared, seconds = self._get(key, inlined, trace, timeout, fed)
+        key = spec.fetches, spec.targets, spec.feeds, without_values, False
+        prepared, seconds = self._get(key, spec, values, trace, timeout)
         early = prepared.run.spec.early_reads
         if not early or early <= self._executors.state.initialized_variables():
             return prepared, seconds
@@ -213,17 +307,17 @@ class PreparedRuns:
                 start = time.monotonic()
                 if prepared.without_early_reads is None:  # not prepared by another run meanwhile
                     reason = self._token_reason_of(key)
-                    prepared.without_early_reads = self._prepare(key, inlined, reason, fed, config)
+                    prepared.without_early_reads = self._prepare(key, spec, reason, values, config)
                 seconds += time.monotonic() - start
         return prepared.without_early_reads, seconds
 
     def _get(
         self,
         key: RunKey,
-        inlined: InlinedClusters,
+        spec: RunSpec,
+        values: Sequence[Any],
         trace: Observer | None,
         timeout: float | None,
-        fed: dict[Output, Any],
     ) -> tuple[PreparedRun, float]:
         version = self._version
         if self._planned == version:
@@ -240,7 +334,7 @@ class PreparedRuns:
             reason = self._token_reason_of(key)
             if trace is not None and not reason:
                 reason, key = TRACED, (*key[:4], True)
-            prepared = self._prepare(key, inlined, reason, fed, self._config)
+            prepared = self._prepare(key, spec, reason, values, self._config)
             if trace is None or not prepared.is_shared:
                 prepared.idle.append(self._executors.make(prepared.run, trace))
             if trace is None or prepared.is_shared:
@@ -265,31 +359,31 @@ class PreparedRuns:
     def _prepare(
         self,
         key: RunKey,
-        inlined: InlinedClusters,
+        spec: RunSpec,
         token_reason: str,
-        fed: dict[Output, Any],
+        values: Sequence[Any],
         config: RunConfig,
     ) -> PreparedRun:
         """Plan a run; with a `token_reason`, for the token executor."""
-        fetches, targets, feeds, without_values, _ = key
-        spec = RunSpec(inlined.graph, fetches, targets, feeds)
+        feed_of = {tensor: index for index, tensor in enumerate(spec.feeds)}
+        fed_fetches = {i: feed_of[x] for i, x in enumerate(spec.fetches) if x in feed_of}
+        spec = inline_partly_needed(spec)
         run = plan_run(
             spec,
-            inlined,
             config,
             self.clusters,
             token_reason,
-            without_values=without_values,
+            without_values=key[3],
             entry=None if token_reason else self._cache_entry(spec, config),
         )
         guard = self._lock if _is_exclusive(config, self._graph) else nullcontext()
         threads = config.blas_threads
         if isinstance(threads, str):
-            values = dict(zip(run.spec.feeds, fed.values(), strict=True))
-            threads = auto_threads(run.spec.graph, run.plans, values)
-        prepared = PreparedRun(run, self._executors, guard, self.clusters, threads)
-        if run.compiled is not None and self._may_use_xla and not inlined.groups:
-            prepared.plan_xla = partial(_plan_xla_run, spec, inlined, config, run)
+            fed = dict(zip(run.spec.feeds, values, strict=True))
+            threads = auto_threads(run.spec.graph, run.plans, fed)
+        prepared = PreparedRun(run, self._executors, fed_fetches, guard, self.clusters, threads)
+        if run.compiled is not None and self._may_use_xla and not spec.groups:
+            prepared.plan_xla = partial(_plan_xla_run, spec, config, run)
         return prepared
 
     def _cache_entry(self, spec: RunSpec, config: RunConfig) -> CacheEntry | None:
@@ -313,7 +407,6 @@ def _is_exclusive(config: RunConfig, graph: Graph) -> bool:
 
 def _plan_xla_run(
     spec: RunSpec,
-    inlined: InlinedClusters,
     config: RunConfig,
     generated: PlannedRun,
     state: State,
@@ -333,7 +426,7 @@ def _plan_xla_run(
             message = f"the variable {node.name} has no value"
             raise Unsupported(message)
     clusters = ClusterRunner("xla", prefixes_errors=False)
-    run = plan_run(spec, inlined, replace(config, jit="xla", regions=True), clusters, "")
+    run = plan_run(spec, replace(config, jit="xla", regions=True), clusters, "")
     remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)
     compiled, original = run.compiled, generated.compiled
     if compiled is None or original is None:

@@ -6,8 +6,8 @@ run needs are clustered again. All other clusters run as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.names import name_list, require_names
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors
+from cfgraph.limits import out_of_memory_error
 from cfgraph.ops.opdef.op import is_cluster_call, lookup
 from cfgraph.runtime.engine.plan import RunSpec, nodes_to_run
 from cfgraph.runtime.feeds.conversion import FeedConverter
@@ -28,59 +29,63 @@ if TYPE_CHECKING:
     from cfgraph.passes.cluster.encapsulate import InlinedNodes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InlinedClusters:
-    """A graph with some clusters inlined, and the nodes of each by the name of its call."""
-
-    graph: Graph
-    groups: InlinedNodes
-
-
 class ClusterMembers:
-    """Resolver of the names of a run: nodes of a graph, or of the clusters in it."""
+    """A graph in which names may also be those of nodes inside clusters."""
 
     def __init__(self, graph: Graph) -> None:
-        self._unchanged = InlinedClusters(graph, {})
+        self._graph = graph
         self._edits = -1
         self._library: tuple[Function, ...] = ()
         self._calls: list[Node] = []
-        self._inlined: dict[frozenset[str], InlinedClusters] = {}
+        self._inlined: dict[frozenset[str], tuple[Graph, InlinedNodes]] = {}
 
-    def resolve(self, names: Iterable[str]) -> InlinedClusters:
-        """The graph, or a copy in which some clusters are inlined.
-
-        These are the clusters that alone have a named node, and those that would wait for an input
-        or a variable that no named node needs.
+    def resolve(self, names: Iterable[str]) -> tuple[Graph, InlinedNodes]:
+        """The graph, or a copy in which the clusters of named nodes are inlined, and their nodes.
 
         Raises InvalidInput for a call that does not fit its function.
         """
-        graph = self._unchanged.graph
+        graph = self._graph
         if self._edits != graph.edits:
-            self._edits, self._inlined = graph.edits, {}
-            calls = {op for op in graph.ops if is_cluster_call(lookup(op))}
-            self._calls = [node for node in graph if node.op in calls] if calls else []
+            self._edits, self._inlined, self._calls = graph.edits, {}, _cluster_calls(graph)
         if not self._calls:
-            return self._unchanged
+            return graph, {}
         library = tuple(graph.functions.values())
         if self._library != library:
             self._library, self._inlined = library, {}
-        names = tuple(names)
-        owners = frozenset(
-            node.name
-            for node in (
-                *member_nodes(graph, names, self._calls).values(),
-                *partly_needed(graph, names, self._calls),
-            )
-        )
+        owners = frozenset(node.name for node in member_nodes(graph, names, self._calls).values())
         if not owners:
-            return self._unchanged
+            return graph, {}
         if owners not in self._inlined:
-            from cfgraph.passes.cluster.encapsulate import inline_clusters
-
-            copy = copy_graph(graph)
-            groups = inline_clusters(copy, [node for node in copy if node.name in owners])
-            self._inlined[owners] = InlinedClusters(copy, groups)
+            self._inlined[owners] = _with_inlined(graph, owners)
         return self._inlined[owners]
+
+
+def _cluster_calls(graph: Graph) -> list[Node]:
+    calls = {op for op in graph.ops if is_cluster_call(lookup(op))}
+    return [node for node in graph if node.op in calls] if calls else []
+
+
+def _with_inlined(graph: Graph, names: Collection[str]) -> tuple[Graph, InlinedNodes]:
+    """A copy of a graph in which calls are inlined, and their nodes."""
+    from cfgraph.passes.cluster.encapsulate import inline_clusters
+
+    copy = copy_graph(graph)
+    return copy, inline_clusters(copy, [node for node in copy if node.name in names])
+
+
+def inline_partly_needed(spec: RunSpec) -> RunSpec:
+    """Inline also the clusters that would wait for an input or a variable that a run lacks.
+
+    Raises InvalidInput for a call that does not fit its function.
+    """
+    calls = _cluster_calls(spec.graph) if spec.graph.functions else []
+    names = {node.name for node in partly_needed(spec, calls)} if calls else set()
+    if not names:
+        return spec
+    copy, groups = _with_inlined(spec.graph, names)
+    for name, group in spec.groups.items():
+        groups[name] = tuple(copy[node.name] for node in group)
+    return replace(spec.on(copy), groups=groups)
 
 
 def member_nodes(graph: Graph, names: Iterable[str], calls: Iterable[Node]) -> dict[str, Node]:
@@ -97,14 +102,15 @@ def member_nodes(graph: Graph, names: Iterable[str], calls: Iterable[Node]) -> d
     return owners
 
 
-def partly_needed(graph: Graph, names: Sequence[str], calls: Iterable[Node]) -> Iterator[Node]:
-    """Cluster calls with an argument that the named nodes do not need and that may be missing.
+def partly_needed(spec: RunSpec, calls: Iterable[Node]) -> Iterator[Node]:
+    """Cluster calls with an argument that a run does not need and that may be missing.
 
-    Such an argument depends on an input without a name in the run, or on a variable.
+    Such an argument depends on an input that is not fed, or on a variable.
     """
     from cfgraph.passes.cluster.encapsulate import called_function
 
-    roots = [graph[base] for base in map(node_name, names) if base in graph]
+    graph = spec.graph
+    roots = [*spec.roots, *(tensor.node for tensor in spec.feeds)]
     needed = ancestors(graph, roots)
     for call in calls:
         function = called_function(graph, call) if call in needed and call not in roots else None
@@ -146,7 +152,7 @@ def _body_ancestors(definition: FunctionDefinition, tensors: Iterable[str]) -> s
     return found
 
 
-def recluster_run(groups: InlinedNodes, spec: RunSpec) -> RunSpec:
+def recluster_run(spec: RunSpec) -> RunSpec:
     """Cluster the needed nodes of each inlined cluster again, in a copy of the needed graph."""
     from cfgraph.passes.cluster.encapsulate import encapsulate
     from cfgraph.passes.cluster.formation.cluster_plan import ClusterBody
@@ -159,7 +165,7 @@ def recluster_run(groups: InlinedNodes, spec: RunSpec) -> RunSpec:
     remove_uncalled_functions(copy)
     fed = {tensor.node for tensor in spec.feeds}
     fetched = {copy[node.name] for node in spec.roots}
-    for name, group in groups.items():
+    for name, group in spec.groups.items():
         members = [copy[node.name] for node in group if node in running]
         if members and not fed.intersection(group):
             encapsulate(copy, ClusterBody(tuple(members), ()), _unused_name(copy, name), fetched)
@@ -178,25 +184,6 @@ def _unused_name(graph: Graph, name: str) -> str:
 _MAX_RESOLVED: Final = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RunNames:
-    """The tensors and nodes that a run names, in a graph where named clusters are inlined."""
-
-    inlined: InlinedClusters
-    fetches: tuple[Output, ...]
-    targets: tuple[Node, ...]
-    feeds: Mapping[str, FeedConverter]
-
-    def fed_values(self, feeds: Mapping[str, Any]) -> dict[Output, Any]:
-        """The fed values by tensor. Raises UsageError for values that do not fit."""
-        converters = self.feeds
-        fed = {}
-        for name, value in feeds.items():
-            converter = converters[name]
-            fed[converter.tensor] = converter.convert(value)
-        return fed
-
-
 class NameResolver:
     """Resolver of the names of runs of a graph; it remembers names until the graph changes."""
 
@@ -204,34 +191,50 @@ class NameResolver:
         self.graph = graph
         self._lock = lock
         self._members = ClusterMembers(graph)
-        self._unchanged = InlinedClusters(graph, {})
         self._version: Any = None
-        self._resolved: dict[Any, RunNames] = {}
+        self._resolved: dict[Any, tuple[RunSpec, list[FeedConverter]]] = {}
 
     def resolve(
+        self, fetches: Sequence[str], targets: Sequence[str], feeds: Mapping[str, Any]
+    ) -> tuple[RunSpec, list[Any]]:
+        """The run that names describe, and the values of its feeds.
+
+        Raises UsageError for unknown names, and for values that do not fit.
+        """
+        spec, converters = self._spec(fetches, targets, feeds)
+        if not feeds:
+            return spec, []
+        try:
+            return spec, list(map(FeedConverter.convert, converters, feeds.values()))
+        except MemoryError as error:
+            raise out_of_memory_error(str(error)) from None
+
+    def _spec(
         self, fetches: Sequence[str], targets: Sequence[str], feeds: Iterable[str]
-    ) -> RunNames:
-        """The tensors and nodes of a run. Raises UsageError for unknown names."""
+    ) -> tuple[RunSpec, list[FeedConverter]]:
+        """The run that names describe, and the conversions of its feeds."""
         graph, key = self.graph, (tuple(fetches), tuple(targets), tuple(feeds))
         version = graph.edits, tuple(graph.functions.values())
         if self._version == version:
-            names = self._resolved.get(key)
-            if names is not None:
-                return names
+            known = self._resolved.get(key)
+            if known is not None:
+                return known
         if not all(isinstance(name, str) for names in key for name in names):
             require_names([*fetches, *targets, *key[2]])
         with self._lock:
-            inlined = self._unchanged
+            groups: InlinedNodes = {}
             if graph.functions:
-                inlined = self._members.resolve([*fetches, *targets, *key[2]])
-            tensors, nodes = _resolve_roots(inlined.graph, fetches, targets)
-            names = RunNames(inlined, tensors, nodes, _converters(inlined.graph, key[2]))
+                graph, groups = self._members.resolve([*fetches, *targets, *key[2]])
+            tensors, nodes = _resolve_roots(graph, fetches, targets)
+            converters = _converters(graph, key[2])
+            fed = tuple(converter.tensor for converter in converters)
+            known = RunSpec(graph, tensors, nodes, fed, groups=groups), converters
             if self._version != version:
                 self._resolved, self._version = {}, version
             while len(self._resolved) >= _MAX_RESOLVED:
                 del self._resolved[next(iter(self._resolved))]
-            self._resolved[key] = names
-            return names
+            self._resolved[key] = known
+            return known
 
 
 def fetch_names(fetches: str | Iterable[str]) -> list[str]:
@@ -257,15 +260,13 @@ def _resolve_roots(
     return tensors, nodes
 
 
-def _converters(graph: Graph, names: Iterable[str]) -> dict[str, FeedConverter]:
+def _converters(graph: Graph, names: Iterable[str]) -> list[FeedConverter]:
     """The conversions of feeds. Raises UsageError for unknown and repeated names."""
-    converters: dict[str, FeedConverter] = {}
-    fed = set[Output]()
+    converters: dict[Output, FeedConverter] = {}
     for name in names:
         tensor = fed_tensor(graph, name)
-        if tensor in fed:
+        if tensor in converters:
             message = f"{tensor.name} is fed more than once"
             raise UsageError(message, node=tensor.node)
-        fed.add(tensor)
-        converters[name] = FeedConverter(graph, tensor)
-    return converters
+        converters[tensor] = FeedConverter(graph, tensor)
+    return list(converters.values())

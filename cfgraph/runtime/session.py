@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from threading import Lock, RLock
+from threading import RLock
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +23,7 @@ from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import MISSING
+from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.executors import Executors, RunExecutor, fetched_values
 from cfgraph.runtime.gpu.context import GpuContext, requested_gpu
@@ -31,7 +32,7 @@ from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.prepare import DEFAULT_DEVICE
-from cfgraph.runtime.prepared_runs import TRACED, PreparedRun, PreparedRuns
+from cfgraph.runtime.prepared_runs import PreparedRun, PreparedRuns, RunResult
 from cfgraph.runtime.run_config import RunConfig, current_options, require_state
 from cfgraph.runtime.run_names import NameResolver, fetch_names
 from cfgraph.runtime.trace.events import Observer
@@ -101,14 +102,8 @@ class Session:
 
     # of the run that ended last
     elapsed: float | None = None
-    stopped_at: int | None = None
-    gpu_plan: GpuPlan | None = None
-    gpus: tuple[str, ...] = ()
-    fallback = ""
-    is_interpreted = False
-    _last_run: PreparedRun | None = None
+    _last: RunResult | None = None
     _timeline: RunTimeline | None = None
-    _repeated: RepeatedRun | None = None
 
     def __init__(
         self,
@@ -172,7 +167,6 @@ class Session:
             self._lock,
             CodeCache() if cache is True else cache or None,
         )
-        self._end_lock = Lock()
         self._names = NameResolver(graph, self._lock)
 
     def __repr__(self) -> str:
@@ -221,22 +215,42 @@ class Session:
     @property
     def ran(self) -> Graph | None:
         """The graph of the last run as the token executor executes it."""
-        return None if self._last_run is None else self._last_run.graph
+        return None if self._last is None else self._last.graph
+
+    @property
+    def fallback(self) -> str:
+        """The reason why the token executor ran the last run, or empty."""
+        return "" if self._last is None else self._last.fallback
+
+    @property
+    def is_interpreted(self) -> bool:
+        """True if the last run needed no generated code."""
+        return self._last is not None and self._last.is_interpreted
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The iteration at which the last run stopped early, or None."""
+        return None if self._last is None else self._last.stopped_at
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs of the last run."""
+        return () if self._last is None else self._last.gpus
+
+    @property
+    def gpu_plan(self) -> GpuPlan | None:
+        """The plan of the last run on a real GPU, or None."""
+        return None if self._last is None else self._last.gpu_plan
 
     @property
     def xla_choice(self) -> str:
         """The times that decide whether XLA runs the last run, or empty if it has no choice."""
-        return str(self._repeated or (self._last_run and self._last_run.xla_estimate) or "")
+        return "" if self._last is None else self._last.xla_choice
 
     @property
     def worker_devices(self) -> list[list[str]]:
         """The devices that each worker ran in the last run; empty without workers."""
-        if self._workers is None or self.ran is None:
-            return []
-        devices: list[list[str]] = [[] for _ in {*self._workers.worker_of.values()}]
-        for device in sorted({node.device for node in self.ran}):
-            devices[self._workers.worker_of[device]].append(device)
-        return devices
+        return [] if self._last is None else self._last.worker_devices
 
     def timeline(self) -> RunTimeline:
         """The last run with `trace=True`, as a page. Raises UsageError without such a run."""
@@ -249,8 +263,6 @@ class Session:
         """Memory use and copies of each device in the last run, empty unless memory is counted."""
         return {} if self._meter is None else self._meter.memories
 
-    @memory_errors_reported()
-    @np.errstate(all="ignore")
     def run(
         self,
         fetches: str | Iterable[str] = (),
@@ -280,16 +292,45 @@ class Session:
         after `timeout` seconds, which include the preparation of the run.
         """
         target_names = name_list(targets) if targets else []
-        names = self._names.resolve(fetch_names(fetches), target_names, feeds or ())
-        tensors, fed = names.fetches, names.fed_values(feeds or {})
+        spec, values = self._names.resolve(fetch_names(fetches), target_names, feeds or {})
+        result = self.execute(
+            spec,
+            values,
+            trace=trace,
+            max_iterations=max_iterations,
+            timeout=timeout,
+            allow_dead=allow_dead,
+            until_iteration=until_iteration,
+            without_values=without_values,
+        )
+        # the session retains the result, but not the values
+        values, result.values = result.values, []
+        return values
+
+    @memory_errors_reported
+    @np.errstate(all="ignore")
+    def execute(
+        self,
+        spec: RunSpec,
+        feeds: list[Any],
+        *,
+        trace: Observer | bool | None = None,
+        max_iterations: int | None = None,
+        timeout: float | None = None,
+        allow_dead: bool = False,
+        until_iteration: int | None = None,
+        without_values: bool = False,
+    ) -> RunResult:
+        """Execute a run whose names are resolved and whose feeds are converted, as `run` does."""
         if without_values or until_iteration is not None:
             self._require_virtual_clock()
         timeline, trace = self._observers(trace)
-        key = tensors, names.targets, tuple(fed), without_values, False
-        prepared, seconds = self._prepared.get(key, names.inlined, trace, timeout, fed)
+        prepared, seconds = self._prepared.get(
+            spec, feeds, trace, timeout, without_values=without_values
+        )
         repeated = xla = None
         if trace is None and timeout is None and max_iterations is None:
-            repeated, xla = self._repeated_run(prepared, fed.values())
+            repeated, xla = self._repeated_run(prepared, feeds)
             prepared = xla or prepared
         with (
             prepared.guard,
@@ -301,28 +342,33 @@ class Session:
             prepared.clusters.running() if prepared.clusters.clusters else nullcontext(),
             limited_threads(prepared.blas_threads) if prepared.blas_threads else nullcontext(),
         ):
-            simulator = prepared.acquire(trace)
-            self._executors.start(simulator, trace, limits.max_iterations, until_iteration)
-            completed, simulator.allow_dead, self.stopped_at = False, allow_dead, None
+            executor = prepared.acquire(trace)
+            self._executors.start(executor, trace, limits.max_iterations, until_iteration)
+            executor.allow_dead = allow_dead
+            values: list[Any] = []
+            completed, stopped_at = False, None
             try:
-                self._compute(simulator, list(fed.values()), repeated, xla)
+                self._compute(executor, feeds, repeated, xla)
                 completed = True
-                if isinstance(simulator, VirtualSimulator) and simulator.has_stopped:
-                    self.stopped_at = until_iteration
-                    return [None if value is MISSING else value for value in simulator.results]
-                values = fetched_values(simulator, tensors, fed)
-                if timeline is not None:
-                    timeline.values = dict(zip(tensors, values, strict=True))
-                return values
+                if isinstance(executor, VirtualSimulator) and executor.has_stopped:
+                    stopped_at = until_iteration
+                    values = [None if value is MISSING else value for value in executor.results]
+                else:
+                    values = fetched_values(executor, feeds, prepared.fed_fetches)
+                    if timeline is not None:
+                        timeline.values = dict(zip(spec.fetches, values, strict=True))
             except BaseException as error:
                 self._note_failure(error, timeline)
                 raise
             finally:
                 if timeline is not None:
                     timeline.graph, self._timeline = prepared.graph, timeline
-                self._end_run(
-                    prepared, simulator, repeated, traced=trace is not None, completed=completed
-                )
+                traced = trace is not None
+                result = prepared.end(executor, repeated, values, stopped_at, traced=traced)
+                self._last = result
+                if completed:
+                    self.elapsed = result.elapsed
+            return result
 
     def _require_virtual_clock(self) -> None:
         """Raise UsageError if the clock is real."""
@@ -360,38 +406,14 @@ class Session:
 
     def _compute(
         self,
-        simulator: RunExecutor,
+        executor: RunExecutor,
         feeds: list[Any],
         repeated: RepeatedRun | None,
         xla: PreparedRun | None,
     ) -> None:
-        """Run a simulator; measure a run that may move to XLA."""
+        """Run an executor; measure a run that may move to XLA."""
         if repeated is None or repeated.is_rejected:
-            simulator.run(feeds, self._executors.random)
+            executor.run(feeds, self._executors.random)
         else:
-            work = partial(simulator.run, feeds, None)
+            work = partial(executor.run, feeds, None)
             repeated.run(work, None if xla is None else xla.clusters)
-
-    def _end_run(
-        self,
-        prepared: PreparedRun,
-        simulator: RunExecutor,
-        repeated: RepeatedRun | None,
-        *,
-        traced: bool,
-        completed: bool,
-    ) -> None:
-        """Set the attributes that describe the last run, and release its simulator."""
-        if self._meter is not None:
-            simulator.clear()
-        with self._end_lock:
-            self._last_run, self._repeated = prepared, repeated
-            self.fallback = (
-                prepared.run.fallback or simulator.fallback or (TRACED if traced else "")
-            )
-            self.is_interpreted = simulator.is_interpreted
-            self.gpus, self.gpu_plan = simulator.gpus, simulator.gpu_plan
-            if completed:
-                self.elapsed = simulator.elapsed
-        if not traced:
-            prepared.release(simulator)

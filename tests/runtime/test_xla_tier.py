@@ -56,7 +56,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def phase(run: Session) -> Phase | None:
-    repeated = run._repeated
+    repeated = None if run._last is None else run._last.repeated
     return None if repeated is None else repeated.phase
 
 
@@ -100,8 +100,8 @@ def test_generated_code_continues_with_the_variables_of_a_rejected_trial(
     ours, expected = steps(auto, 14), steps(compiled, 14)
     assert phase(auto) is Phase.REJECTED
     assert "a run, generated code" in auto.xla_choice
-    assert auto._last_run is not None
-    assert auto._last_run.xla is None
+    assert auto._last is not None
+    assert auto._last.prepared.xla is None
     np.testing.assert_allclose([v[0] for v in ours], [v[0] for v in expected], rtol=1e-5)
 
 
@@ -272,8 +272,10 @@ def test_threads_with_different_shapes_compile_once_each(at_once: None) -> None:
     for size in range(4, 8):
         repeat(size)
         assert phase(run) is Phase.XLA
-        assert run._repeated is not None
-        assert (run._repeated.compiling.count, run._repeated.misses) == (1, 0)
+        assert run._last is not None
+        repeated = run._last.repeated
+        assert repeated is not None
+        assert (repeated.compiling.count, repeated.misses) == (1, 0)
 
 
 @needs_jax

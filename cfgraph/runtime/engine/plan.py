@@ -33,7 +33,9 @@ KernelWrapper = Callable[[Kernel, Node], Kernel]
 class RunSpec:
     """A run: tensors to fetch, nodes to run for their effects, and outputs that are fed.
 
-    `early_reads` are the keys of variables that are read before loops in which they were read.
+    `groups` are the nodes of clusters that were inlined to name one of them, by the name of the
+    call. `early_reads` are the keys of variables that are read before loops in which they were
+    read.
     """
 
     graph: Graph
@@ -41,6 +43,7 @@ class RunSpec:
     targets: tuple[Node, ...]
     feeds: tuple[Output, ...]
     early_reads: frozenset[tuple[str, str]] = frozenset()
+    groups: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
 
     @property
     def roots(self) -> list[Node]:

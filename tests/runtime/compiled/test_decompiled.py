@@ -26,7 +26,6 @@ from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.prepare import prepare
 from cfgraph.runtime.run_config import RunConfig
-from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.session import Session
 from cfgraph.script import main
 from tests.conformance import recorded
@@ -170,9 +169,7 @@ def test_hostile_names_stay_in_strings_and_comments(tmp_path: Path) -> None:
         run_spec = RunSpec(
             graph, (graph.tensor("out"),), (), (graph.tensor("x"), graph.tensor("p"))
         )
-        spec, plans = prepare(
-            run_spec, InlinedClusters(graph, {}), RunConfig(), ClusterRunner(None)
-        )
+        spec, plans = prepare(run_spec, RunConfig(), ClusterRunner(None))
         for node in spec.graph:
             node.name = f"{node.name}/{name}"  # past the rule for names of nodes
             node.attrs["text\n"] = name.encode(errors="surrogatepass")

@@ -17,7 +17,6 @@ from cfgraph.runtime.compiled.engine import compile_run
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.prepare import prepare
 from cfgraph.runtime.run_config import RunConfig
-from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.session import Session
 from tests.build.programs import programs
 from tests.build.test_programs import SLOW, STARTS, written
@@ -79,7 +78,6 @@ def source(graph: Graph, fetches: list[str], feeds: list[str]) -> str:
     fed = tuple(graph[name.split(":")[0]].output() for name in feeds)
     spec, plans = prepare(
         RunSpec(graph, tensors, (), fed),
-        InlinedClusters(graph, {}),
         RunConfig(),
         session.cluster_runner,
     )
