@@ -15,7 +15,7 @@ from cfgraph.analysis.deadness.deadness import Deadness
 from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
 from cfgraph.analysis.effects import EffectAnalysis, ResourceAccess
 from cfgraph.analysis.findings import Finding
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.happens_before import HappensBefore
 from cfgraph.ir.graph import Node
 

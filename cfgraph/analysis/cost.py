@@ -13,7 +13,7 @@ from functools import cache
 from math import prod
 from typing import Final
 
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType

@@ -18,7 +18,8 @@ from cfgraph.analysis.deadness_tf_formulas import (
     contains_predicate,
     format_predicate,
 )
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue

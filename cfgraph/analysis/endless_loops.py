@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.while_loop import loop_variable
 from cfgraph.analysis.verify.function_rules import BodyGraph
 from cfgraph.ir.graph import Graph, Node, Output

@@ -14,7 +14,8 @@ from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
 from cfgraph.analysis.deadness_tf import deadness_tf
-from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.loops.frame import Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.frame import Frames
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import LOCAL_TASK, merge_device_names, short_device_name
 from cfgraph.ir.graph import Graph, Node

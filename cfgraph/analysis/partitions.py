@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.loops.frame import Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.registry import ROLES

@@ -17,7 +17,8 @@ from cfgraph.analysis.feeds_and_fetches import (
     is_input,
     must_be_fed,
 )
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.analysis.verify.verify import structural_errors

@@ -14,7 +14,7 @@ from cfgraph.ops.opdef.op import role_of
 
 if TYPE_CHECKING:
     from cfgraph.analysis.deadness.deadness import LivenessCondition
-    from cfgraph.analysis.loops.frames import Frame
+    from cfgraph.analysis.loops.frame import Frame
     from cfgraph.passes.cluster.formation.report import Clustering
 
 _SHAPES: Final[dict[Role | None, str]] = {

@@ -16,7 +16,8 @@ from cfgraph.analysis.explain import (
     unconditional_work,
 )
 from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
-from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.ir.graph import Graph, Node

@@ -16,8 +16,9 @@ from cfgraph.analysis.gradient_paths import (
     format_path,
     gradient_path_through,
 )
+from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.frame_crossings import FramePath, crossings_into, frame_path
-from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Column, OutputTable, Page

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cfgraph.analysis.feeds_and_fetches import format_type, require_feeds
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page

@@ -10,7 +10,7 @@ from typing import Final
 
 from cfgraph.analysis.deadness.deadness import HOW_OFTEN, LivenessCondition, liveness_conditions
 from cfgraph.analysis.feeds_and_fetches import format_type
-from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.frames import frames as find_frames
 from cfgraph.analysis.node_filter import select_nodes, split_filter
 from cfgraph.analysis.verify.context import NodeTypes, Signatures

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.dtypes import DType
@@ -13,8 +13,27 @@ from cfgraph.ir.role import Role
 
 if TYPE_CHECKING:
     from cfgraph.ir.functions import FunctionDefinition
-    from cfgraph.ir.graph import Node, Output
     from cfgraph.ir.signature import Signature
+
+
+class Instance(Protocol):
+    """An instance of an op, such as a node."""
+
+    name: str
+    op: str
+    attrs: dict[str, Any]
+
+
+class TypedTensor(Protocol):
+    """A tensor that is an input of a new node."""
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+
+    @property
+    def dtype(self) -> DType | None:
+        """The element type, or None if it is unknown."""
 
 
 class _Definitions(dict[str, Any]):
@@ -176,7 +195,7 @@ def is_declared_as(name: str, signature: FunctionDefinition) -> bool:
     return _definitions.of_files.get(name) == signature
 
 
-def default_attr(node: Node, key: str) -> Any:
+def default_attr(node: Instance, key: str) -> Any:
     """The default of an attribute. Raises InvalidInput if there is none."""
     definition = lookup(node.op)
     attr = definition.parsed().attrs.get(key) if definition else None
@@ -186,7 +205,7 @@ def default_attr(node: Node, key: str) -> Any:
     return attr.default
 
 
-def output_types(node: Node) -> list[DType] | None:
+def output_types(node: Instance) -> list[DType] | None:
     """The types of a node's outputs, or None if its op or an attribute is unknown."""
     definition = lookup(node.op)
     if definition is None:
@@ -198,7 +217,7 @@ def output_types(node: Node) -> list[DType] | None:
     return types
 
 
-def input_types(node: Node) -> list[DType] | None:
+def input_types(node: Instance) -> list[DType] | None:
     """The types that a node expects of its inputs, or None if its op or an attribute is unknown."""
     definition = lookup(node.op)
     if definition is None:
@@ -210,7 +229,7 @@ def input_types(node: Node) -> list[DType] | None:
     return types
 
 
-def output_count(node: Node) -> int | None:
+def output_count(node: Instance) -> int | None:
     """The number of a node's outputs, or None if its op is unknown."""
     count = _output_counts[node.op]
     definition = lookup(node.op) if count is None else None
@@ -223,7 +242,7 @@ def output_count(node: Node) -> int | None:
     return counted
 
 
-def output_dtype(node: Node, port: int) -> DType | None:
+def output_dtype(node: Instance, port: int) -> DType | None:
     """The type of one output, or None if it is unknown."""
     single = _single_output_types[node.op]
     if port < len(single):
@@ -242,7 +261,7 @@ def output_dtype(node: Node, port: int) -> DType | None:
 
 
 def infer_attrs(
-    name: str, op: str, inputs: Sequence[Output], explicit: Mapping[str, Any]
+    name: str, op: str, inputs: Sequence[TypedTensor], explicit: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Infer the attributes of a new node from its inputs.
 
@@ -271,7 +290,7 @@ def _infer_and_check(
     name: str,
     op: str,
     signature: Signature,
-    inputs: Sequence[Output],
+    inputs: Sequence[TypedTensor],
     types: Sequence[DType | None],
     explicit: Mapping[str, Any],
 ) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cfgraph.analysis.deadness.deadness import deadness
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError

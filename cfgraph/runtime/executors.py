@@ -129,7 +129,10 @@ class Executors:
         if self.workers is not None:
             return self._remote_run(self.workers, run, step, trace)
         if run.compiled is not None and trace is None:
-            return run.compiled.simulator(run.spec, step, partial(_token_simulator, run, step))
+            from cfgraph.runtime.compiled.engine import CompiledSimulator
+
+            tokens = partial(_token_simulator, run, step)
+            return CompiledSimulator(run.compiled, run.spec, step, tokens)
         spec, plans = run.token_plans.get()
         graph, fetches = spec.graph, spec.fetches
         if config.costs is not None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from cfgraph.analysis.feeds_and_fetches import fetched_tensor
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import node_outputs, sinks, without_io_nodes
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import UsageError

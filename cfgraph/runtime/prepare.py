@@ -45,7 +45,7 @@ from cfgraph.runtime.run_passes import assign_devices, cluster_run, lowered_copy
 
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CacheEntry
-    from cfgraph.runtime.compiled.engine import CompiledRun
+    from cfgraph.runtime.compiled.compiled_run import CompiledRun
 
 DEFAULT_DEVICE: Final = "cpu:0"
 _LARGEST_BLOCK: Final = (32 << 20) - (64 << 10)

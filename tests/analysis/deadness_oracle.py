@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role

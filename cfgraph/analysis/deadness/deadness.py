@@ -18,7 +18,8 @@ from cfgraph.analysis.deadness.formulas import TRUE, Formulas
 from cfgraph.analysis.deadness.recurrences import MAX_REFINEMENTS, Recurrence
 from cfgraph.analysis.deadness.solver import MAX_CONFLICTS, MAX_FORMULAS, Solver
 from cfgraph.analysis.deadness.transfer import TransferFunctions
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.happens_before import loop_aware_postorder
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output

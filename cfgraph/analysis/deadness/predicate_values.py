@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
 from cfgraph.analysis.deadness.solver import Solver
-from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.frame import Frames
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
-from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.frame import Frames
 from cfgraph.ir.graph import Node
 
 _MAX_PARTS: Final = 8

@@ -23,7 +23,7 @@ from typing import Final
 
 from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
 from cfgraph.analysis.deadness.solver import Solver
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import Node
 
 MAX_REFINEMENTS: Final = 100

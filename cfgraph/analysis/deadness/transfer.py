@@ -23,7 +23,7 @@ from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
 from cfgraph.analysis.deadness.predicate_values import PredicateValues
 from cfgraph.analysis.deadness.recurrences import ExitConditions, Recurrences
 from cfgraph.analysis.deadness.solver import Solver
-from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output

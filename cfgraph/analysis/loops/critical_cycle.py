@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.regions import Region, regions
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node

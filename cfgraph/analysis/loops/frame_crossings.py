@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import lookup, role_of, strip_identities
-
-if TYPE_CHECKING:
-    from cfgraph.analysis.loops.frames import Frame, Frames
 
 _SERVED: Final = (Role.NEXT_ITERATION, Role.LOOP_COND, Role.EXIT)
 

@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import chain, compress
 from operator import and_, or_
 
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SEND

@@ -13,7 +13,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from cfgraph.analysis.findings import require_no_findings
-from cfgraph.analysis.loops.frames import Frame, Frames, cycle_findings, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import cycle_findings, frames
 from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathCondition, PathConditions
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node

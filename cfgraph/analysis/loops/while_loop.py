@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.families.arithmetic import Add, AddV2, Sub

@@ -9,7 +9,8 @@ from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.loops.frame import Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import AttrPlaceholder
 from cfgraph.ir.dtypes import DType

@@ -7,7 +7,8 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.analysis.loops.frames import DEFAULT_PARALLEL_ITERATIONS, Frame, cycle_findings
+from cfgraph.analysis.loops.frame import DEFAULT_PARALLEL_ITERATIONS, Frame
+from cfgraph.analysis.loops.frames import cycle_findings
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.compare.reduce.node_operators import only_needed_by
 from cfgraph.compare.reduce.removal import StandIns, dead_ends, is_loop_merge, without_nodes
 from cfgraph.compare.reduce.subject import Subject

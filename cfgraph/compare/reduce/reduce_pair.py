@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.reduce.loop_operators import (

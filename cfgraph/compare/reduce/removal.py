@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph

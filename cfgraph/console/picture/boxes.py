@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import Final
 
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.ir.graph import Node
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import MERGE, NEXT_ITERATION

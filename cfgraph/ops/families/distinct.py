@@ -11,15 +11,10 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.array_namespace import runtime_axis
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.shape_functions import (
-    InferenceContext,
-    require_rank,
-    runtime_axis,
-    static_axis,
-    with_dim,
-)
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_axis, with_dim
 
 # up to this many elements, a dictionary numbers them faster than sorting
 _FEW: Final = 64

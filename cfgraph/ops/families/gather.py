@@ -12,14 +12,13 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
-from cfgraph.ops.opdef.array_namespace import defer_check
+from cfgraph.ops.opdef.array_namespace import defer_check, runtime_axis
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     require_rank_at_least,
-    runtime_axis,
     shape_of_rank,
     static_axis,
     static_int,

@@ -8,7 +8,7 @@ from typing import Any
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.segment import extreme_finite
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step, runtime_axis
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import (
     ALL_NUMBERS,
@@ -21,7 +21,6 @@ from cfgraph.ops.opdef.op import (
     SameShape,
     one_of,
 )
-from cfgraph.ops.opdef.shape_functions import runtime_axis
 
 _FLAGS = f"exclusive: bool = false, reverse: bool = false, Tidx: {INDEX} = int32"
 

@@ -7,6 +7,7 @@ traced.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,12 +17,22 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.ir.dtypes import DType, bfloat16, float16
-from cfgraph.ops.opdef.op import Kernel
+from cfgraph.ops.opdef.op import Kernel, OpError
 
 
 def is_gpu_namespace(xp: ModuleType) -> bool:
     """True for the array library of a GPU, whose arrays must be copied to the host explicitly."""
     return hasattr(xp, "asnumpy")
+
+
+def runtime_axis(axis: Any, rank: int, what: str = "axis") -> int:
+    """An axis that is a tensor, counted from the front. Raises OpError if out of range."""
+    index = operator.index(axis)
+    if index < 0:
+        index += rank
+    if not 0 <= index < rank:
+        raise OpError(f"{what} {operator.index(axis)} is out of the range [{-rank}, {rank})")
+    return index
 
 
 def run_on_host(xp: ModuleType, function: Kernel) -> Kernel:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
-from cfgraph.ops.opdef.op import OpError
 
 if TYPE_CHECKING:
     from cfgraph.ir.graph import Node
@@ -62,16 +60,6 @@ def static_axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ShapeError(f"axis {axis} is out of the range [{-rank}, {rank})")
     return axis % rank
-
-
-def runtime_axis(axis: Any, rank: int, what: str = "axis") -> int:
-    """An axis that is a tensor, counted from the front. Raises OpError if out of range."""
-    index = operator.index(axis)
-    if index < 0:
-        index += rank
-    if not 0 <= index < rank:
-        raise OpError(f"{what} {operator.index(axis)} is out of the range [{-rank}, {rank})")
-    return index
 
 
 def static_int(context: InferenceContext, slot: int) -> int | None:

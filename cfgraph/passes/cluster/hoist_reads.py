@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from cfgraph.analysis.effects import EffectAnalysis
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.role import Role
 from cfgraph.ops.families.resource_variables import VariableRead

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from cfgraph.analysis.liveness_rules import liveness_rule
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
@@ -30,9 +31,8 @@ from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, CompilationRules
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
-from cfgraph.passes.functionalize.functionalize_while import LoopCall
 from cfgraph.passes.functionalize.functionalizer import Functionalizer
-from cfgraph.passes.functionalize.region_rules import RegionRules
+from cfgraph.passes.functionalize.region_rules import LoopCall, RegionRules
 from cfgraph.passes.functionalize.report import (
     RegionRejected,
     RegionReport,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.while_loop import WhileLoop, while_loop
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.functions import Function
@@ -32,7 +32,7 @@ from cfgraph.passes.functionalize.function_body import (
     base_dtypes,
     must_run_once,
 )
-from cfgraph.passes.functionalize.region_rules import RegionRules
+from cfgraph.passes.functionalize.region_rules import LoopCall, RegionRules
 from cfgraph.passes.functionalize.report import RegionRejected, region_rejected
 
 
@@ -52,22 +52,6 @@ class LoopForm:
     def in_phase(self, phase: str) -> list[Node]:
         """Return the ordinary nodes of a phase."""
         return [n for n, each in self.phases.items() if each == phase and role_of(n) is None]
-
-
-@dataclass(frozen=True, slots=True)
-class LoopCall:
-    """Operands and functions of the call that replaces a loop.
-
-    For each operand, `inner` contains the outputs that are equal to it inside the loop: the output
-    of a Merge, or the outputs of constant Enters. `copied` are the Enters of constants that both
-    functions contain.
-    """
-
-    operands: tuple[Output, ...]
-    inner: tuple[tuple[Output, ...], ...]
-    copied: tuple[Node, ...]
-    cond: Function
-    body: Function
 
 
 def entry_condition(form: LoopForm, conditions: Deadness, rules: RegionRules) -> Predicate:

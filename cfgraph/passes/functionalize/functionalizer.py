@@ -18,7 +18,7 @@ from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.loops.cycle_graph import CycleGraph
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import topological_order

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.ops.shape_inference import StaticShapes
@@ -12,10 +14,25 @@ from cfgraph.passes.functionalize.function_body import is_cheap_constant
 from cfgraph.passes.functionalize.report import region_rejected
 
 if TYPE_CHECKING:
-    from cfgraph.analysis.loops.frames import Frame, Frames
-    from cfgraph.passes.functionalize.functionalize_while import LoopCall
+    from cfgraph.analysis.loops.frame import Frame, Frames
 
 _LOWER_ATTR: Final = "_lower_using_switch_merge"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCall:
+    """Operands and functions of the call that replaces a loop.
+
+    For each operand, `inner` contains the outputs that are equal to it inside the loop: the output
+    of a Merge, or the outputs of constant Enters. `copied` are the Enters of constants that both
+    functions contain.
+    """
+
+    operands: tuple[Output, ...]
+    inner: tuple[tuple[Output, ...], ...]
+    copied: tuple[Node, ...]
+    cond: Function
+    body: Function
 
 
 class RegionRules:

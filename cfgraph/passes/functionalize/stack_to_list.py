@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.analysis.liveness_rules import LivenessRule
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.while_loop import AffineBound, affine_bound, static_trip_count
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from cfgraph.analysis.gradient_paths import GradientFlow
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.loops.branch_decisions import BranchDecision
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported

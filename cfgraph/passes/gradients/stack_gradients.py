@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node, Output

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.loops.frames import DEFAULT_PARALLEL_ITERATIONS
+from cfgraph.analysis.loops.frame import DEFAULT_PARALLEL_ITERATIONS
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType

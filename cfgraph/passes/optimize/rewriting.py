@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.functions import Function

@@ -18,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.effects import has_flow
-from cfgraph.analysis.loops.frames import Frame, FrameNames
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import FrameNames
 from cfgraph.analysis.loops.while_loop import WhileLoop, static_trip_count, while_loop
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.frame import Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.registry import ROLES

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output

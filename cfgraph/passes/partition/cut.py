@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Node, Output

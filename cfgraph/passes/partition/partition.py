@@ -17,7 +17,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node

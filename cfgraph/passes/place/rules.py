@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.loops.frame import Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.node_filter import matches_filter, split_filter
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.devices import DeviceName

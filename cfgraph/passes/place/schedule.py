@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from cfgraph.analysis.cost import CostEstimates, Costs
-from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role

@@ -6,19 +6,17 @@ import ast
 from collections.abc import Iterable, Sequence
 from traceback import walk_tb
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfgraph.errors import RunTimeout
 from cfgraph.ir.devices import short_device_name
 from cfgraph.limits import timeout_error
 from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed
+from cfgraph.runtime.compiled.compiled_run import CompiledRun
 from cfgraph.runtime.compiled.node_writer import CompiledIteration, frame_names
 from cfgraph.runtime.engine.executor import located_error
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.stack_position import frame_variables
-
-if TYPE_CHECKING:
-    from cfgraph.runtime.compiled.engine import CompiledRun
 
 
 def code_position(

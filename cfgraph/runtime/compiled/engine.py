@@ -11,10 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from threading import RLock
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +24,7 @@ from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.code_cache import CacheEntry
 from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed, call_until
 from cfgraph.runtime.compiled.code_position import code_position, located
+from cfgraph.runtime.compiled.compiled_run import CompiledRun, Function, GeneratedFunction
 from cfgraph.runtime.compiled.generate import CodeGenerator
 from cfgraph.runtime.compiled.interpreter import Interpreter
 from cfgraph.runtime.compiled.loop_watch import LoopWatch, WatchedIterations
@@ -62,70 +61,6 @@ _SPARE_CALLS: Final = 100
 # of a run whose code is worth a file
 _MIN_CACHED_NODES: Final = 100
 _numbers: Final = count(1)
-
-Function = Callable[..., tuple[Any, ...]]
-
-
-class GeneratedFunction:
-    """The code of a run and its function, generated once, when they are first needed."""
-
-    def __init__(self, make: Callable[[], tuple[GeneratedCode, Function]]) -> None:
-        self._make = make
-        self._made: tuple[GeneratedCode, Function] | None = None
-        self._lock = RLock()  # the handler of a signal may run the session again
-
-    @property
-    def is_made(self) -> bool:
-        """True if the code has been generated."""
-        return self._made is not None
-
-    def get(self) -> tuple[GeneratedCode, Function]:
-        """The code and the function. Raises NotCompiled with a reason."""
-        made = self._made
-        if made is None:
-            with self._lock:
-                made = self._made = self._made or self._make()
-        return made
-
-
-@dataclass(frozen=True)
-class CompiledRun:
-    """The generated function of a run, and the `interpreter` of its first run if it has one.
-
-    `is_repeatable`: the run changes nothing that outlives it, so that it may be repeated to
-    explain an error. `needs_tokens_for_dead`: it is not, and a fetch may be dead, which only the
-    token executor can explain. `device_of` has the devices of the nodes of a run on several.
-    """
-
-    plan: Plan
-    generated: GeneratedFunction
-    is_repeatable: bool
-    needs_tokens_for_dead: bool
-    device_of: Mapping[Node, str]
-    interpreter: Interpreter | None = None
-
-    @property
-    def code(self) -> GeneratedCode:
-        """The generated code."""
-        return self.generated.get()[0]
-
-    @property
-    def calls(self) -> int:
-        """The depth of calls between the functions of the code."""
-        return self.code.calls if self.interpreter is None else 0
-
-    def simulator(
-        self, spec: RunSpec, step: RunStep, make_tokens: Callable[[], Simulator]
-    ) -> CompiledSimulator:
-        """A simulator that calls the function."""
-        return CompiledSimulator(self, spec, step, make_tokens)
-
-    def next_function(self) -> tuple[Function, bool]:
-        """The function of the next run; true for the interpreter, if that is the first run."""
-        interpreter = self.interpreter
-        if interpreter is not None and not interpreter.has_run:
-            return interpreter.run, True
-        return self.generated.get()[1], False
 
 
 def compile_run(

@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import (
     CONTROL_TRIGGER,

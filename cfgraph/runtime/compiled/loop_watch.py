@@ -14,19 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import ENTER, MERGE
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.runtime.compiled.code_position import operand_names
+from cfgraph.runtime.compiled.compiled_run import CompiledRun
 from cfgraph.stack_position import frame_variables
-
-if TYPE_CHECKING:
-    from cfgraph.runtime.compiled.engine import CompiledRun
 
 # iterations that an error lists
 LISTED: Final = 3

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.node import make_pair

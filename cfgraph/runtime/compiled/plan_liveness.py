@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import (

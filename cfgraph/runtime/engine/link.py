@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import rendezvous_key

@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol
 
 from cfgraph.analysis.feeds_and_fetches import missing_feeds_error, must_be_fed
 from cfgraph.analysis.findings import require_no_findings
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.device_rules import check_duplicate_keys, check_partition_edges
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import InvalidInput, Unsupported, UsageError

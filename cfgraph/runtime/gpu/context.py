@@ -1,4 +1,4 @@
-"""The GPU of this machine, and the only module that knows its array library, CuPy.
+"""The GPU of this machine, and the only module that imports its array library, CuPy.
 
 Nothing here is imported before a run has a GPU device, and CuPy not before there is a GPU.
 """
@@ -12,46 +12,26 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final
 
-import numpy as np
-
 from cfgraph.errors import Unsupported, UsageError, install_hint
-from cfgraph.ir.dtypes import bfloat16
+from cfgraph.runtime.gpu.library import GpuLibrary
 from cfgraph.runtime.gpu.stream import GpuStream
 
-# dtypes that CuPy supports everywhere; compared as dtypes, since other libraries reuse the letters
-_GPU_DTYPES: Final = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
-# CuPy's signature of a bfloat16 sum; missing if NumPy is too old or ml_dtypes is not installed
-_BFLOAT16_ADD: Final = "EE->E"
 _DRIVERS: Final = {"win32": "nvcuda.dll"}
 GPU_KINDS: Final = ("simulated", "real")
 
 
-class GpuContext:
-    """A GPU: `xp` is the namespace that kernels are bound with, `array` the class of its arrays.
-
-    `library` is CuPy, or a module with its interface. Each GPU device of a run has a `stream`;
-    several devices share the GPU.
-    """
+class GpuContext(GpuLibrary):
+    """A GPU whose devices have a `stream` each; several devices of a run share the GPU."""
 
     def __init__(self, library: Any) -> None:
-        self.xp = library
-        self.array: type[Any] = library.ndarray
-        self._dtypes = _GPU_DTYPES
-        if _BFLOAT16_ADD in library.add.types:
-            self._dtypes |= {bfloat16.numpy}
+        super().__init__(library)
         self._streams: dict[str, GpuStream] = {}
-
-    @property
-    def name(self) -> str:
-        """The name of the GPU."""
-        value = self.xp.cuda.runtime.getDeviceProperties(0)["name"]
-        return value.decode() if isinstance(value, bytes) else str(value)
 
     def stream(self, device: str) -> GpuStream:
         """The streams and memory pool of a device, made on first use."""
         stream = self._streams.get(device)
         if stream is None:
-            stream = self._streams[device] = GpuStream(self, device)
+            stream = self._streams[device] = GpuStream(self, device, self.release_all)
         return stream
 
     def streams(self) -> list[GpuStream]:
@@ -62,30 +42,6 @@ class GpuContext:
         """Wait for all devices, and free the memory that they cache."""
         for stream in self.streams():
             stream.release_all()
-
-    def supports(self, dtype: np.dtype[Any]) -> bool:
-        """True for element types that the GPU computes with; values of others stay on the host."""
-        return dtype in self._dtypes
-
-    def to_device(self, value: Any) -> Any:
-        """Copy a NumPy value to the GPU, in the order of the current stream.
-
-        Values that are already on the GPU or that it does not support are returned unchanged.
-        """
-        if not isinstance(value, np.ndarray | np.generic) or not self.supports(value.dtype):
-            return value
-        if value.ndim:
-            return self.xp.asarray(value)
-        # CuPy fills a scalar by a kernel, which turns -0.0 into 0.0
-        return self.xp.asarray(value.reshape(1)).reshape(())
-
-    def to_host(self, value: Any) -> Any:
-        """The value as a NumPy array, or a scalar of rank 0; waits for all queued work."""
-        if type(value) is not self.array:
-            return value
-        self.xp.cuda.Device().synchronize()
-        value = value.get()
-        return value if value.ndim else value[()]
 
 
 @cache

@@ -95,7 +95,7 @@ class _GpuNode:
 
     def _gpu_kernel(self) -> Kernel:
         op, node, stream = self.op, self.node, self.stream
-        array, xp = stream.context.array, stream.context.xp
+        array, xp = stream.library.array, stream.library.xp
         try:
             kernel = with_bfloat16_outputs(
                 node, op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)

@@ -15,15 +15,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from cfgraph.ops.opdef.op import OpError
-
-if TYPE_CHECKING:
-    from cfgraph.runtime.gpu.context import GpuContext
-
+from cfgraph.runtime.gpu.library import GpuLibrary
 
 # names of the runtime, the driver, and the libraries above them
 _OUT_OF_MEMORY_CODES: Final = (
@@ -196,14 +193,15 @@ _RetainedArrays: TypeAlias = "deque[tuple[Any, Any]]"
 class GpuStream:
     """The streams of one device. Methods require it to be `current` unless stated otherwise."""
 
-    def __init__(self, context: GpuContext, device: str) -> None:
-        self.context = context
+    def __init__(self, library: GpuLibrary, device: str, release_all: Callable[[], None]) -> None:
+        self.library = library
         self.device = device
-        self._cuda = context.xp.cuda
+        self._cuda = library.xp.cuda
         self.compute, self.to_host_stream, self.to_device_stream = (
             self._cuda.Stream(non_blocking=True) for _ in range(3)
         )
-        self.pool = GpuMemoryPool(self._cuda, context.release_all)
+        self._free_caches = release_all
+        self.pool = GpuMemoryPool(self._cuda, release_all)
         # copies that were started ahead of their use, by the identity of the array
         self._early: dict[int, tuple[Any, DeviceCopy]] = {}
         # buffers in use by pending copies of each stream
@@ -245,9 +243,9 @@ class GpuStream:
         if (
             size <= SMALL_COPY
             or not isinstance(value, np.ndarray)
-            or not self.context.supports(value.dtype)
+            or not self.library.supports(value.dtype)
         ):
-            return self.context.to_device(value)
+            return self.library.to_device(value)
         self.release_finished()
         pinned = self._pinned(value.shape, value.dtype)
         np.copyto(pinned, value)
@@ -262,7 +260,7 @@ class GpuStream:
     def _upload(self, pinned: np.ndarray) -> Any:
         """Copy pinned memory to the GPU; only its readers wait."""
         with self.to_device_stream:
-            array = self.context.xp.empty(pinned.shape, pinned.dtype)
+            array = self.library.xp.empty(pinned.shape, pinned.dtype)
         start = self._start_event(self.to_device_stream)
         array.set(pinned, stream=self.to_device_stream)
         done = self._end_event(self.to_device_stream, start, pinned.nbytes, out=False)
@@ -272,14 +270,14 @@ class GpuStream:
 
     def to_host(self, value: Any) -> Any:
         """The value as a NumPy array; waits for its copy."""
-        if type(value) is not self.context.array:
+        if type(value) is not self.library.array:
             return value
         early = self._early.pop(id(value), None)
         return (early[1] if early else self.copy(value)).wait()
 
     def start_copy(self, value: Any) -> None:
         """Start the copy of a value that the host will need."""
-        if type(value) is self.context.array:
+        if type(value) is self.library.array:
             key = id(value)
             ref = weakref.ref(value, lambda ref: self._early.pop(key, None))
             self._early[key] = ref, self.copy(value)
@@ -303,7 +301,7 @@ class GpuStream:
 
     def post(self, value: Any, *, to_host: bool) -> Any:
         """Make a message of an array, on its way to the host or to another device."""
-        if type(value) is not self.context.array:
+        if type(value) is not self.library.array:
             return value
         value = self._in_order(value)
         copy = self.copy(value) if to_host else None
@@ -312,7 +310,7 @@ class GpuStream:
     def collect(self, message: Any, sender: GpuStream | None, *, to_host: bool) -> Any:
         """The value of a message from another device or a host, in the requested memory."""
         if not isinstance(message, GpuMessage):
-            if type(message) is not self.context.array or sender is None:
+            if type(message) is not self.library.array or sender is None:
                 return self.to_host(message) if to_host else self.to_device(message)
             with sender.current():
                 message = sender.post(message, to_host=to_host)
@@ -337,13 +335,13 @@ class GpuStream:
         loan, data = _LentArray(array, readers or (self,), owner), array.data
         memory = cuda.UnownedMemory(data.ptr, array.nbytes, loan, data.device_id)
         pointer = cuda.MemoryPointer(memory, 0)
-        return self.context.array(array.shape, array.dtype, memptr=pointer)
+        return self.library.array(array.shape, array.dtype, memptr=pointer)
 
     def _in_order(self, value: Any) -> Any:
         """The array, made contiguous."""
         if value.flags.c_contiguous:
             return value
-        return self.context.xp.ascontiguousarray(value)
+        return self.library.xp.ascontiguousarray(value)
 
     def _event(self) -> Any:
         return self._cuda.Event(disable_timing=True)
@@ -382,7 +380,7 @@ class GpuStream:
 
     def _pinned_again(self, size: int) -> Any:
         """Page-locked memory after the caches are freed."""
-        self.context.release_all()
+        self._free_caches()
         try:
             return self._cuda.alloc_pinned_memory(size)
         except RuntimeError as error:

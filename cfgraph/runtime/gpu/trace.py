@@ -184,7 +184,7 @@ class _DeviceObserver:
 
 def _deferred_value(stream: GpuStream | None, value: Any) -> Any:
     """The retained form of a value: a pending copy if small, or an abstract tensor."""
-    if stream is None or type(value) is not stream.context.array:
+    if stream is None or type(value) is not stream.library.array:
         return value
     return (
         stream.copy(value)

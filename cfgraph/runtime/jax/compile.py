@@ -80,13 +80,13 @@ def gpu_transfer(stream: GpuStream) -> ArrayTransfer:
     except (RuntimeError, ValueError) as error:
         message = f"jax does not use the GPU: {str(error).partition(chr(10))[0]}"
         raise Unsupported(message, hint="install jax[cuda13]", code="CFG710") from None
-    context = stream.context
+    arrays = stream.library
 
     def from_jax(value: Any) -> Any:
         # jax reuses memory as soon as it is unreferenced, but queued kernels may still read it
-        return stream.lend(context.xp.from_dlpack(value))
+        return stream.lend(arrays.xp.from_dlpack(value))
 
-    return DlpackTransfer(library, device, context.array, from_jax, stream.to_host)
+    return DlpackTransfer(library, device, arrays.array, from_jax, stream.to_host)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from cfgraph.ir.graph import Output
 from cfgraph.ir.traversal import sends_by_recv
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.runtime.compiled.code_position import error_iteration, located
-from cfgraph.runtime.compiled.engine import UNLIMITED, CompiledRun, compile_part, generate_run
+from cfgraph.runtime.compiled.compiled_run import CompiledRun
+from cfgraph.runtime.compiled.engine import UNLIMITED, compile_part, generate_run
 from cfgraph.runtime.compiled.node_writer import FAST
 from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.deadlock import BlockedRecv, NotSent

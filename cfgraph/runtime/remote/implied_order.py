@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import MERGE, NEXT_ITERATION
 from cfgraph.ops.opdef.op import makes_handle

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import cfgraph
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.frames import frames
 from tests.analysis.graph_text import LOOP, graph
 
 

@@ -28,7 +28,7 @@ from operator import and_
 
 from cfgraph.analysis.effects import EffectAnalysis, ResourceAccess
 from cfgraph.analysis.liveness_rules import LivenessRule
-from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.frame import Frame
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
