@@ -5,7 +5,7 @@
       prepared_runs      one prepared run per fetch-set, until the graph changes
         prepare            from the graph to plans, and to generated code where possible
         xla_tier           the choice between generated code and XLA for a repeated run
-      a RunExecutor, which has the state of one run:
+      executors          the maker of RunExecutors, each with the state of one run:
         compiled/engine    generated code on one or several devices
         simulator          the token executors of all devices, one in engine/ per device
         virtual_time         with a virtual clock
