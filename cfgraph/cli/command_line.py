@@ -25,7 +25,7 @@ from cfgraph.cli.command_files import (
     store_debug,
     store_no_config,
 )
-from cfgraph.cli.configuration import NO_CONFIG_HELP, options_of
+from cfgraph.cli.configuration import CONFIGURATION_FILES, NO_CONFIG_HELP, options_of
 from cfgraph.cli.environment import variable_that_sets
 from cfgraph.cli.help_examples import EXAMPLES
 from cfgraph.cli.json_output import (
@@ -128,8 +128,18 @@ def _print_version(ctx: typer.Context, value: bool) -> None:
 
 def _print_schema(value: str | None) -> None:
     if value is not None:
-        typer.echo(render_json(schema(value)))
+        typer.echo(
+            render_json(
+                _configuration_schema() if value == CONFIGURATION_FILES[0] else schema(value)
+            )
+        )
         raise typer.Exit
+
+
+def _configuration_schema() -> dict[str, Any]:
+    module = importlib.import_module("cfgraph.cli.configuration_schema")
+    found: dict[str, Any] = module.configuration_schema(CommandFiles(COMMANDS))
+    return found
 
 
 @app.callback()
@@ -168,7 +178,8 @@ def cfgraph(
             metavar="COMMAND",
             callback=_print_schema,
             is_eager=True,
-            help="Print the JSON Schema of a command's --json output and exit.",
+            help="Print the JSON Schema of a command's --json output, or of cfgraph.toml, "
+            "and exit.",
         ),
     ] = None,
 ) -> None:

@@ -44,7 +44,7 @@ _LONG_KEY: Final = re.compile(rf"{_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{_M
 _NAMES_A_FILE: Final = re.compile(r"FILE|FOLDER|DIR|PATH")
 # metavars of options whose values are fixed words, and of those with a comma-separated list
 _WORDS: Final = re.compile(r"[a-z]+(?:\|[a-z]+)*")
-_LISTS: Final = ("CODES", "LIST")
+LIST_METAVARS: Final = ("CODES", "LIST")
 _READS_FILES: Final = "its values may name files"
 # options that only a command line can set, each with the reason
 _COMMAND_LINE_ONLY: Final = {
@@ -153,7 +153,7 @@ class Configuration:
                 name,
                 hint="write it in the command",
             )
-        known = dict.fromkeys(option_key(item) for item in options.values() if _is_settable(item))
+        known = dict.fromkeys(option_key(item) for item in options.values() if is_settable(item))
         hint = did_you_mean(key.replace("_", "-"), known) or f"see `cfgraph {name} --help`"
         raise self._error(f"unknown key {key!r} in [{name}]", key, name, hint=hint)
 
@@ -162,7 +162,7 @@ class Configuration:
     ) -> Any:
         """Check a value as the command does, and return it. Raises UsageError."""
         items = value if isinstance(value, list) else [value]
-        if not option.multiple and option.metavar in _LISTS and _are_strings(items):
+        if not option.multiple and option.metavar in LIST_METAVARS and _are_strings(items):
             value = ",".join(items)
         expected = "true or false" if option.is_flag else option.metavar or "a value"
         is_scalar = (
@@ -265,7 +265,8 @@ def _are_strings(items: list[Any]) -> bool:
     return all(isinstance(item, str) for item in items)
 
 
-def _is_settable(option: TyperOption) -> bool:
+def is_settable(option: TyperOption) -> bool:
+    """True for an option that a file may set."""
     return command_line_only(option) is None and not option.hidden
 
 
