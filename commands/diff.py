@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -85,6 +86,10 @@ def main(
     against: Against = None,
     run_timeout: RunTimeout = None,
     html: options.Html = None,
+    node_data: Annotated[
+        str | None,
+        options.node_data_option("differences in B, or with a= in A"),
+    ] = None,
     format: Format = "text",
     full: options.Full = False,
     json: options.Json = False,
@@ -102,6 +107,10 @@ def main(
         write_page = DifferencePage(html).write
     ignored = options.split_list(ignore)
     request = DiffOptions(by, ignored, run, inputs, format, full, quiet, color, write_page)
+    if node_data is not None:
+        from cfgraph.console.model_explorer.diff_data import DiffData
+
+        request = replace(request, node_data=DiffData(node_data, quiet or format != "text"))
     if with_ is not None:
         from cfgraph.console.diff_modes import ModeOptions, diff_modes
 

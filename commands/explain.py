@@ -22,6 +22,7 @@ from cfgraph.cli.options import (
     MaxIterations,
     Signature,
     Variables,
+    node_data_option,
 )
 from cfgraph.cli.run_options import Devices, Seed
 
@@ -76,8 +77,17 @@ def main(
     full: Full = False,
     json: Json = False,
     color: ColorChoice = Color.auto,
+    node_data: Annotated[
+        str | None, node_data_option("liveness class, or for a loop the critical cycle in ns")
+    ] = None,
 ) -> None:
     """Explain a node, a loop, a pair of nodes, or an error code."""
+    if node_data is not None:
+        from cfgraph.console.model_explorer.explain_data import write_explain_data
+
+        write_explain_data(graph, subject, node_data, json)
+        if subject is None:
+            return
     if subject is None:
         _explain_code(graph, json, color)
         return

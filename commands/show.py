@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.cli.options import Color, ColorChoice, Filter, Full, Graph, Html, Json
+from cfgraph.cli.options import Color, ColorChoice, Filter, Full, Graph, Html, Json, ModelExplorer
 
 
 def main(
@@ -31,6 +31,7 @@ def main(
     svg: Annotated[
         str | None, typer.Option("--svg", metavar="FILE", help="Draw the graph with Graphviz.")
     ] = None,
+    model_explorer: ModelExplorer = None,
     full: Full = False,
     json: Json = False,
     color: ColorChoice = Color.auto,
@@ -46,7 +47,12 @@ def main(
         from cfgraph.console.picture.pages import PictureFiles
 
         picture_files = PictureFiles(html, svg, deadness)
+    graph_file = None
+    if model_explorer:
+        from cfgraph.console.model_explorer.graph_json import ModelExplorerFile
+
+        graph_file = ModelExplorerFile(model_explorer)
     request = ShowOptions(
-        sections, node, tuple(filter), format, full, color, deadness, picture_files
+        sections, node, tuple(filter), format, full, color, deadness, picture_files, graph_file
     )
     show(graph, request)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compare < cli < commands"
 LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
-CLI = ("__main__", "console", "schemas", "script")
+CLI = ("__main__", "console", "model_explorer", "schemas", "script")
 TOP_LEVEL_LAYERS = {
     "__init__": "errors",
     "blas_environment": "errors",

@@ -170,6 +170,26 @@ Html = Annotated[
     str | None,
     typer.Option("--html", metavar="FILE", help="Write a self-contained interactive HTML page."),
 ]
+ModelExplorer = Annotated[
+    str | None,
+    typer.Option(
+        "--model-explorer",
+        metavar="FILE.json",
+        help="Write the graph for Model Explorer, with critical cycles, messages, and dead paths.",
+    ),
+]
+
+
+def node_data_option(kinds: str) -> Any:
+    """The option of a file with data per node; `kinds` describes them, the default first."""
+    return typer.Option(
+        "--node-data",
+        metavar="[KIND=]FILE.json",
+        help=f"Write data per node for Model Explorer: {kinds}.",
+        rich_help_panel=ADVANCED,
+    )
+
+
 Timeout = Annotated[
     float | None,
     typer.Option(

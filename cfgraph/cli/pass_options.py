@@ -9,7 +9,7 @@ import typer
 
 from cfgraph.cli import options, run_options
 from cfgraph.cli.option_groups import OptionGroup
-from cfgraph.cli.options import ADVANCED, repeatable
+from cfgraph.cli.options import ADVANCED, node_data_option, repeatable
 
 
 class LowerOptions(OptionGroup):
@@ -253,6 +253,7 @@ class ClusterOptions(OptionGroup):
         str,
         typer.Option("--format", metavar="FORMAT", help="Format of the report: text, json or dot."),
     ] = "text"
+    node_data: Annotated[str | None, node_data_option("cluster, or why in none")] = None
 
 
 class ExtractOptions(OptionGroup):

@@ -121,6 +121,10 @@ class ObserverOptions(OptionGroup):
         ),
     ] = False
     html: options.Html = None
+    node_data: Annotated[
+        str | None,
+        options.node_data_option("time in ms, or iterations or device with KIND="),
+    ] = None
 
 
 class RunLimits(OptionGroup):

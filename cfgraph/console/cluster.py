@@ -13,6 +13,8 @@ from cfgraph.cli.output import Column, OutputTable, Page, flowed, page
 from cfgraph.cli.pass_options import ClusterOptions
 from cfgraph.cli.transform_options import STDIN, OutputOptions
 from cfgraph.console.dot import cluster_dot
+from cfgraph.console.graph_files import Source
+from cfgraph.console.model_explorer.cluster_data import ClusterData
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.console.verify import Verification
@@ -195,6 +197,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
 
     command = "cluster"
     whole: Graph | None
+    data: ClusterData | None
 
     @classmethod
     def require_valid(
@@ -218,6 +221,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
     def apply(cls, graph: Graph, options: ClusterOptions, names: SignatureNames) -> Self:
         """Cluster a graph; a signature may name fetches and feeds."""
         whole: Graph | None = None
+        data = None if options.node_data is None else ClusterData(graph, options.node_data)
         if options.format == "dot":
             lower(graph)
             whole = copy_graph(graph, graph)
@@ -235,11 +239,18 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
             what_if=split_names(options.what_if),
             regions=options.regions,
         )
-        return cls(graph, options, report, whole)
+        return cls(graph, options, report, whole, data)
 
     def is_written(self, outputs: OutputOptions) -> bool:
         """False for a requested report or drawing without a file for the graph."""
         return outputs.output is not None or not (_is_report(self.options) or self.whole)
+
+    def write(
+        self, source: Source, names: SignatureNames, outputs: OutputOptions
+    ) -> list[dict[str, Any]]:
+        """Write the graph, and the cluster of each node; returns the artifacts."""
+        written = PassResult.write(self, source, names, outputs)
+        return written if self.data is None else [*written, self.data.write(self.report, outputs)]
 
     def rows(self) -> OutputTable:
         """The clusters."""

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.cli.json_output import print_document
+from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Page, page
 from cfgraph.cli.transform_options import STDIN, RunInputs
 from cfgraph.compare.diff import MATCH_MODES, diff, is_default_attr
-from cfgraph.compare.differences import Change, ChangedNode, GraphDiff, NodesDiff, diff_findings
+from cfgraph.compare.differences import (
+    Change,
+    ChangedNode,
+    GraphDiff,
+    NodesDiff,
+    RunDiff,
+    diff_findings,
+)
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.errors import UsageError
@@ -257,6 +264,16 @@ SourcePair = tuple[Source, Source]
 WritePage = Callable[[SourcePair, GraphDiff, Callable[[Any], str]], None]
 
 
+class NodeDataWriter(Protocol):
+    """Writer of a file with the differences of each node."""
+
+    def write_nodes(self, sources: SourcePair, delta: GraphDiff) -> None:
+        """Write the kinds of differences between nodes."""
+
+    def write_runs(self, sources: SourcePair, delta: RunDiff) -> None:
+        """Write the first node that differs in a run, and the fetches that do."""
+
+
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
     """Options of `diff`: how nodes are matched, run inputs, and output format."""
@@ -270,6 +287,7 @@ class DiffOptions:
     quiet: bool = False
     color: Color = Color.auto
     write_page: WritePage | None = None
+    node_data: NodeDataWriter | None = None
 
 
 CompareSources = Callable[[SourcePair, DiffOptions], int]
@@ -306,6 +324,9 @@ def require_diff_options(options: DiffOptions) -> None:
     if options.run and (options.by != MATCH_MODES[0] or options.ignore):
         message = "--by and --ignore apply to the comparison of nodes, not to --run"
         raise UsageError(message, hint="use --by and --ignore without --run")
+    if options.node_data and options.by != MATCH_MODES[0]:
+        message = "--node-data shows differences by name, not by structure"
+        raise UsageError(message, hint="remove --by structure, or --node-data")
     if options.run and options.write_page:
         message = "--html shows the comparison of nodes, not that of --run"
         raise UsageError(message, hint="use --html without --run")
@@ -319,6 +340,8 @@ def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
     delta = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
     if options.write_page:
         options.write_page(sources, delta, side_text)
+    if options.node_data:
+        options.node_data.write_nodes(sources, delta)
     return print_diff_result(
         sources,
         options,
@@ -355,6 +378,7 @@ def print_diff_result(sources: SourcePair, options: DiffOptions, result: DiffRes
         print(CI_FORMATS[options.format]("diff", [subject], "error"), end="")
     elif options.format == "json":
         members = {"inputs": sources, "findings": result.findings, "exit_code": code}
+        members["artifacts"] = partial_document().get("artifacts", [])
         print_document("diff", **members, **result.document())
     else:
         result.text()

@@ -265,6 +265,8 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
         require_single_stdin(source, options.inputs.feed)
     graphs = sources[0].graph, sources[1].graph
     delta = compare_runs(*graphs, _pair_options(sources, options))
+    if options.node_data:
+        options.node_data.write_runs(sources, delta)
     return print_diff_result(
         sources,
         options,

@@ -19,7 +19,7 @@ from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
-from cfgraph.cli.json_output import print_document
+from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Column, OutputTable, Page, page
 from cfgraph.console.explain_crossings import explain_crossings
@@ -298,7 +298,9 @@ def print_explanation(
 ) -> None:
     """Print an explanation; `kind` is its member in the document."""
     if json:
-        print_document("explain", inputs=[source.to_json()], result={kind: answer.to_json()})
+        written = partial_document().get("artifacts", [])
+        result = {kind: answer.to_json()}
+        print_document("explain", inputs=[source.to_json()], result=result, artifacts=written)
     else:
         answer.print(page(color))
 
@@ -312,7 +314,7 @@ def _explain(
     find_line: LineFinder | None,
 ) -> tuple[str, ExplainResult]:
     graph, subject = source.graph, names.tensor(subject)
-    if _is_loop(graph, subject):
+    if is_loop(graph, subject):
         if find_line is not None:
             raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
         measure = None if run is None else run.prepare(source, names).iterations
@@ -329,7 +331,8 @@ def _explain(
     return "node", NodeExplanation(facts, unconditional, outcome, full, called, code)
 
 
-def _is_loop(graph: Graph, subject: str) -> bool:
+def is_loop(graph: Graph, subject: str) -> bool:
+    """True if a subject names a loop, not a node."""
     if subject.removeprefix("^").partition(":")[0] in graph:
         return False
     named = any(frame.has_name(subject) for frame in frames(graph).all[1:])

@@ -25,6 +25,7 @@ from cfgraph.cli.output import (
 )
 from cfgraph.cli.run_options import RunOptions
 from cfgraph.console.graph_files import Source, artifact
+from cfgraph.console.model_explorer.run_data import RunNodeData
 from cfgraph.console.run_memory import print_memory
 from cfgraph.console.run_request import RunRequest, TraceFile
 from cfgraph.console.taps import NonfiniteTap, Taps
@@ -320,6 +321,9 @@ class RunObservers:
         other_files = [*request.output_files.values(), *([watched.html] if watched.html else [])]
         self.trace_file = TraceFile(watched.trace_out, other_files) if watched.trace_out else None
         self.html_page = _open_page(source, options, page_type)
+        self.node_data: RunNodeData | None = None
+        if watched.node_data:
+            self.node_data = RunNodeData(source.graph, watched.node_data, style.quiet)
 
     @property
     def observer(self) -> Observer | None:
@@ -332,6 +336,7 @@ class RunObservers:
             self.timeline,
             self.html_page,
             self.calibration,
+            self.node_data,
         )
         observers: list[Observer] = [item for item in all_of if item]
         return Tee(observers) if observers else None
@@ -366,6 +371,8 @@ class RunObservers:
         if self.html_page:
             fetched = dict(zip(self.fetches, result.values, strict=True))
             self.html_page.write(result.graph, fetched)
+        if self.node_data:
+            self.node_data.write()
 
 
 def _open_page(

@@ -13,6 +13,7 @@ from cfgraph.cli.output import Page, note, pad, page, width
 from cfgraph.cli.run_options import RunOptions
 from cfgraph.compare.value_difference import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
+from cfgraph.console.model_explorer.run_data import run_data_file
 from cfgraph.console.run_memory import memory_json, print_memory
 from cfgraph.console.run_request import RunRequest
 from cfgraph.console.taps import NonfiniteTap, Taps
@@ -332,6 +333,8 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         artifacts.append(artifact("trace", options.observers.trace_out))
     if options.observers.html:
         artifacts.append(artifact("html", options.observers.html))
+    if options.observers.node_data:
+        artifacts.append(artifact("node_data", run_data_file(options.observers.node_data).path))
     if options.clock.calibrate:
         artifacts.append(artifact("costs", options.clock.calibrate))
     print_document(

@@ -51,6 +51,7 @@ from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.opdef.op import is_functional, lookup
 
 if TYPE_CHECKING:
+    from cfgraph.console.model_explorer.graph_json import ModelExplorerFile
     from cfgraph.console.picture.pages import PictureFiles
 
 
@@ -266,6 +267,7 @@ class ShowOptions:
     color: Color = Color.auto
     deadness: bool = False
     pictures: PictureFiles | None = None
+    model_explorer: ModelExplorerFile | None = None
 
 
 def show(path: str, options: ShowOptions) -> None:
@@ -319,9 +321,12 @@ class _ShowCommand:
         chosen = self.chosen()
         if options.pictures:
             options.pictures.write(self.source, self.whole, chosen, options.node)
-            if options.format == "text" and not options.sections:
-                note(f"wrote {' and '.join(options.pictures.paths)}")
-                return
+        if options.model_explorer is not None:
+            options.model_explorer.write(self.whole, self.source.path)
+        written = [entry["path"] for entry in self.artifacts()]
+        if written and options.format == "text" and not options.sections:
+            note(f"wrote {' and '.join(written)}")
+            return
         if options.format == "dot":
             print("\n".join(graph_dot(chosen, options.deadness)))
         elif options.format == "json":
@@ -330,13 +335,18 @@ class _ShowCommand:
                 "show",
                 inputs=[self.source.to_json()],
                 result=result,
-                artifacts=options.pictures.artifacts() if options.pictures else [],
+                artifacts=self.artifacts(),
             )
         elif options.format == "tsv":
             for section in self.sections() or ("nodes",):
                 print("\n".join(tab_separated(self.table(section, chosen, tree=False))))
         else:
             self.text(page(options.color), chosen)
+
+    def artifacts(self) -> list[dict[str, Any]]:
+        """Return the entries of the written files in a JSON document."""
+        writers = (self.options.pictures, self.options.model_explorer)
+        return [entry for writer in writers if writer for entry in writer.artifacts()]
 
     def chosen(self) -> list[NodeSelection]:
         """Return the nodes that pass the filters, or the named one."""

@@ -20,7 +20,6 @@ _PATIENCE: Final = 60.0
 _OPTIONS: Final = (
     "--headless",
     "--no-sandbox",
-    "--disable-gpu",
     "--disable-quic",
     "--disable-dev-shm-usage",
     "--no-first-run",
@@ -32,6 +31,9 @@ _OPTIONS: Final = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
+_NO_GPU: Final = ("--disable-gpu",)
+# three-dimensional drawing without a GPU, by the processor
+_SOFTWARE_GPU: Final = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
 
 
 def program() -> str | None:
@@ -42,7 +44,9 @@ def program() -> str | None:
 class Chromium:
     """A browser with one page; `requests` and `complaints` are recorded since it was opened."""
 
-    def __init__(self, folder: Path, size: tuple[int, int] = (1280, 800)) -> None:
+    def __init__(
+        self, folder: Path, size: tuple[int, int] = (1280, 800), draws_3d: bool = False
+    ) -> None:
         path = program()
         assert path is not None
         to_browser, self._write = os.pipe()
@@ -52,7 +56,12 @@ class Chromium:
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (to_browser, from_browser)]
         self._process = os.posix_spawn(
             path,
-            [path, *_OPTIONS, f"--user-data-dir={folder}"],
+            [
+                path,
+                *_OPTIONS,
+                *(_SOFTWARE_GPU if draws_3d else _NO_GPU),
+                f"--user-data-dir={folder}",
+            ],
             os.environ,
             file_actions=[
                 log,

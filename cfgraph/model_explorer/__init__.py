@@ -1,0 +1,1 @@
+"""Extension of Model Explorer: `model-explorer --extensions=cfgraph.model_explorer`."""
