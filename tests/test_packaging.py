@@ -24,6 +24,9 @@ from packaging.requirements import Requirement
 import cfgraph
 from cfgraph.errors import DISTRIBUTION
 
+# what a wheel is built from
+SOURCES = ("cfgraph", "commands", "docs/man", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
+
 
 @pytest.fixture(scope="module")
 def project(root: Path) -> Any:
@@ -65,9 +68,11 @@ def built(kind: str, sources: Path, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def sdist(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, copy = tmp_path_factory.mktemp("sdist"), tmp_path_factory.mktemp("copy")
-    for name in ("cfgraph", "commands", "pyproject.toml", "README.md", "LICENSE", "NOTICE"):
-        subprocess.run(["cp", "-r", str(root / name), str(copy)], check=True, timeout=60)
-    shutil.copytree(root / "docs" / "man", copy / "docs" / "man")
+    for name in SOURCES:
+        if (root / name).is_dir():
+            shutil.copytree(root / name, copy / name)
+        else:
+            shutil.copy(root / name, copy)
     return built("sdist", copy, folder)
 
 

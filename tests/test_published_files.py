@@ -1,0 +1,245 @@
+"""Files for other programs: the image, the recipe, the citation, and what GitHub and GitLab read.
+
+Tools of the extra `release` lint them; the comparisons with pyproject.toml need none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+import cfgraph
+from cfgraph.cli.configuration_schema import configuration_schema
+from cfgraph.errors import DISTRIBUTION
+from tests.test_packaging import SOURCES
+
+PLACEHOLDER = "OWNER/cfgraph"
+RECIPE = "distribution/conda/recipe.yaml"
+DOCKERFILE = "distribution/Dockerfile"
+# the schemas of other programs that check-jsonschema has
+SCHEMAS = {
+    "github-actions": "action.yml",
+    "github-workflows": ".github/workflows/release.yml",
+    "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
+    "github-issue-config": ".github/ISSUE_TEMPLATE/config.yml",
+    "citation-file-format": "CITATION.cff",
+}
+
+
+def tool(name: str) -> str:
+    program = Path(sys.executable).with_name(name)
+    return str(program) if program.exists() else pytest.skip(f"{name} is missing (extra release)")
+
+
+def output_of(line: list[str], folder: Path) -> str:
+    """The output of a program that fails, or nothing."""
+    done = subprocess.run(
+        line, cwd=folder, capture_output=True, text=True, check=False, timeout=120
+    )
+    return done.stdout + done.stderr if done.returncode else ""
+
+
+@pytest.fixture(scope="module")
+def project(root: Path) -> Any:
+    return tomllib.loads((root / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_file_is_as_the_schema_of_its_reader_says(schema: str, root: Path) -> None:
+    files = sorted(str(file) for file in root.glob(SCHEMAS[schema]))
+    assert files
+    line = [tool("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", *files]
+    assert output_of(line, root) == ""
+
+
+def test_workflows_and_scripts_pass_their_linters(root: Path) -> None:
+    linted = ["--offline", "--config", ".github/zizmor.yml", "action.yml", ".github/workflows"]
+    assert output_of([tool("zizmor"), *linted], root) == ""
+    scripts = [".github/check_graphs.sh", ".ci/run", "fixtures/ci/graphs.sh"]
+    assert output_of([tool("shellcheck"), "--severity=warning", *scripts], root) == ""
+
+
+def test_a_person_alone_starts_a_release(root: Path) -> None:
+    text = (root / ".github" / "workflows" / "release.yml").read_text()
+    workflow = yaml.load(text, Loader=yaml.BaseLoader)
+    assert list(workflow["on"]) == ["workflow_dispatch"]
+    assert workflow["on"]["workflow_dispatch"]["inputs"]["publish"]["default"] == "false"
+    jobs = workflow["jobs"]
+    assert all(jobs[name]["if"] == "inputs.publish" for name in jobs if name != "build")
+    writing = {name for name, job in jobs.items() if "write" in job["permissions"].values()}
+    assert "build" not in writing
+    assert jobs["index"]["permissions"] == {"id-token": "write"}
+    assert "secrets." not in text
+
+
+def test_the_recipe_is_rendered_with_the_dependencies_of_the_project(
+    root: Path, project: Any
+) -> None:
+    recipe = _rendered(root)
+    run = [_normalized(item) for item in recipe["requirements"]["run"]]
+    wanted = [f"python{project['requires-python']}", *project["dependencies"]]
+    assert run == [_normalized(item) for item in wanted]
+    host = [_normalized(item) for item in recipe["requirements"]["host"]]
+    build = tomllib.loads((root / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert {_normalized(item) for item in build} <= set(host)
+    assert recipe["package"] == {"name": DISTRIBUTION, "version": project["version"]}
+    (name, target), *more = project["scripts"].items()
+    assert (recipe["build"]["python"]["entry_points"], more) == ([f"{name} = {target}"], [])
+    assert recipe["about"]["license"] == project["license"]
+    assert recipe["about"]["license_file"] == project["license-files"]
+    assert len(recipe["tests"]) == 2
+
+
+def _rendered(root: Path) -> Any:
+    """The recipe, rendered by the program that builds it, or else read as YAML."""
+    if importlib.util.find_spec("rattler_build") is None:
+        text = (root / RECIPE).read_text()
+        context = yaml.safe_load(text)["context"]
+        replaced = re.sub(r"\$\{\{ (\w+) \}\}", lambda x: context.get(x[1], x[0]), text)
+        return yaml.safe_load(replaced)
+    from rattler_build import Stage0Recipe, VariantConfig
+
+    (variant,) = Stage0Recipe.from_file(root / RECIPE).render(VariantConfig())
+    return variant.recipe.to_dict()
+
+
+def _normalized(text: str) -> str:
+    requirement = Requirement(
+        text.replace(" ", "", 1) if ".*" not in text else text.split(maxsplit=1)[0]
+    )
+    return f"{requirement.name.lower()}{requirement.specifier}"
+
+
+def test_the_commands_of_the_recipe_and_the_release_work(root: Path, tmp_path: Path) -> None:
+    from tests.shell import run
+
+    recipe = yaml.safe_load((root / RECIPE).read_text())
+    (script,) = [item["script"] for item in recipe["tests"] if "script" in item]
+    release = yaml.safe_load((root / ".github" / "workflows" / "release.yml").read_text())
+    steps = {item.get("name"): item for item in release["jobs"]["build"]["steps"]}
+    checks = steps["Check what is built"]["run"].splitlines()
+    lines = [line.replace("empty/bin/", "") for line in checks if line.startswith("empty/bin/")]
+    assert (len(script), len(lines)) == (4, 3)
+    done = run(["bash", "-e", "-c", "\n".join([*script, *lines])], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_citation_is_of_this_version(root: Path, project: Any) -> None:
+    citation = yaml.safe_load((root / "CITATION.cff").read_text())
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    if importlib.util.find_spec("cffconvert") is None:
+        pytest.skip("cffconvert is missing (extra release)")
+    program = "from cffconvert.cli.cli import cli; cli()"
+    line = [sys.executable, "-W", "ignore", "-c", program, "--validate"]
+    assert output_of(line, root) == ""
+
+
+def test_the_component_is_as_the_schema_of_gitlab_says(root: Path, tmp_path: Path) -> None:
+    file = root / "distribution" / "gitlab" / "templates" / "cfgraph.yml"
+    _, jobs = yaml.safe_load_all(file.read_text())
+    (tmp_path / "jobs.yml").write_text(yaml.safe_dump(jobs))
+    line = [tool("check-jsonschema"), "--builtin-schema", "vendor.gitlab-ci", "jobs.yml"]
+    assert output_of(line, tmp_path) == ""
+
+
+def test_examples_name_this_version(root: Path, project: Any) -> None:
+    texts = [(root / "docs" / name).read_text() for name in ("ci.md", "install.md")]
+    named = {word for text in texts for word in re.findall(r"(?:@|rev: )v([\d.]+\d)\b", text)}
+    assert named == {project["version"], "4"}  # 4 is that of actions/checkout
+
+
+def test_a_bug_report_asks_for_a_bundle(root: Path) -> None:
+    form = yaml.safe_load((root / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text())
+    required = [item for item in form["body"] if item.get("validations", {}).get("required")]
+    assert "cfgraph doctor --bundle" in " ".join(str(item) for item in required)
+
+
+def _instructions(root: Path) -> list[tuple[str, str]]:
+    """The instructions of the image, each with its text."""
+    text = re.sub(r"^#.*\n", "", (root / DOCKERFILE).read_text(), flags=re.MULTILINE)
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()
+    return [(line.split()[0], line.partition(" ")[2]) for line in lines if line]
+
+
+def test_the_image_is_small_and_its_user_is_not_root(root: Path) -> None:
+    found = _instructions(root)
+    assert [text.split()[0] for name, text in found if name == "FROM"] == [
+        "python:${PYTHON}-slim"
+    ] * 2
+    names = [name for name, _ in found]
+    last = dict(found[len(names) - 1 - names[::-1].index("FROM") :])
+    assert last["ENTRYPOINT"] == json.dumps([cfgraph.__name__])
+    assert last["USER"] == "1000"
+    assert "RUN pip" not in str(found)
+    assert "--no-cache-dir" in next(text for name, text in found if "pip install" in text)
+
+
+def test_the_image_is_built_from_what_a_wheel_is_built_from(root: Path) -> None:
+    copies = [text.split() for name, text in _instructions(root) if name == "COPY"]
+    copied = [item for words in copies if "--from=build" not in words for item in words[:-1]]
+    assert set(copied) == set(SOURCES)
+    ignored = (root / f"{DOCKERFILE}.dockerignore").read_text().splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == set(SOURCES)
+
+
+def test_the_image_passes_its_linter(root: Path) -> None:
+    assert output_of([tool("hadolint"), DOCKERFILE], root) == ""
+
+
+@pytest.mark.slow
+def test_the_image_runs_the_command(root: Path, fixtures: Path) -> None:
+    docker = shutil.which("docker")
+    if docker is None or output_of([docker, "info"], root):
+        pytest.skip("docker is missing, or its daemon does not run")
+    build = [docker, "build", "--file", DOCKERFILE, "--tag", "cfgraph-test", "."]
+    subprocess.run(build, cwd=root, check=True, timeout=900, capture_output=True)
+    run = [docker, "run", "--rm", "--volume", f"{fixtures / 'graphs'}:/graphs:ro", "cfgraph-test"]
+    done = subprocess.run(
+        [*run, "run", "counter.pb", "--feed", "n=3", "--fetch", "count:0"],
+        check=True,
+        timeout=300,
+        capture_output=True,
+        text=True,
+    )
+    assert "3" in done.stdout
+
+
+def test_every_place_to_fill_in_is_listed(root: Path) -> None:
+    listed = (root / "CONTRIBUTING.md").read_text().partition(f"`{PLACEHOLDER}` |")[2]
+    row = listed.partition("\n")[0]
+    files = [
+        *root.glob("*.*"),
+        *(
+            file
+            for name in ("docs", "distribution", ".github")
+            for file in (root / name).rglob("*")
+        ),
+    ]
+    found = {
+        str(file.relative_to(root))
+        for file in files
+        if file.suffix in (".cff", ".md", ".toml", ".yaml", ".yml", ".sh")
+        if PLACEHOLDER in file.read_text(encoding="utf-8")
+    }
+    assert found - {"CONTRIBUTING.md"} == set(re.findall(r"`([\w./]+)`", row))
+
+
+def test_the_entry_for_schemastore_has_the_address_of_the_schema(root: Path) -> None:
+    text = (root / "CONTRIBUTING.md").read_text()
+    (entry,) = re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL)
+    from cfgraph.cli.command_files import COMMANDS, CommandFiles
+
+    schema = configuration_schema(CommandFiles(COMMANDS))
+    assert json.loads(entry)["url"] == schema["$id"]
