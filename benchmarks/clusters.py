@@ -18,8 +18,8 @@ from benchmarks.measurement import Row, alternating_times, best_time, single_tim
 from benchmarks.peer import runner
 from benchmarks.running import GRAPHS, Work, works
 from cfgraph.ir.serde import graph_def
+from cfgraph.ops.opdef.jax_library import has_jax
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.jax.compile import has_jax
 from cfgraph.runtime.session import Session
 
 # of a cluster alone, and of a session

@@ -35,7 +35,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from benchmarks.measurement import Row
-from cfgraph.runtime.jax.compile import has_jax
+from cfgraph.ops.opdef.jax_library import has_jax
 
 ROOT = Path(__file__).parents[1]
 SAVED_MODEL: dict[str, Any] = {

@@ -39,7 +39,7 @@ HEAVY = {
         "scipy",
         "threadpoolctl",
     ),
-    *("IPython", "cupy", "jax", "ray", "tensorflow"),
+    *("IPython", "cupy", "jax", "jaxlib", "ray", "tensorflow"),
 }
 # the standard library inside a function: only where the module says that start-up needs it
 LIGHT_INSIDE = {

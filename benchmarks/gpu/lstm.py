@@ -19,7 +19,7 @@ from cfgraph.build.builder import Builder
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.jax.compile import has_jax
+from cfgraph.ops.opdef.jax_library import has_jax
 
 GRAPHS: Final = Path(__file__).parents[2] / "fixtures" / "graphs"
 TABLE: Final = "An LSTM, ms per run"

@@ -266,6 +266,7 @@ FAMILIES: Final = {
         "Lgamma Ndtri Polygamma Spence Zeta"
     ),
     "split": "Split SplitV Unpack",
+    "stablehlo": "XlaCallModule",
     "stacks": "Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush StackPushV2 StackV2",
     "staging": "Stage StageClear StagePeek StageSize Unstage",
     "stateless_random": (

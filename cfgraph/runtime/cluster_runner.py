@@ -17,6 +17,7 @@ from cfgraph.limits import current_limits
 from cfgraph.ops.families.tensor_list import ListGrowth, TensorList
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.function_bodies import require_bounded
+from cfgraph.ops.opdef.jax_library import has_jax, load_jax, xla_context
 from cfgraph.ops.opdef.op import Kernel, Op, function_calls, numpy_kernel
 from cfgraph.runtime.compiled_cluster import (
     Compilation,
@@ -31,9 +32,6 @@ from cfgraph.runtime.jax.compile import (
     TraceableFunction,
     first_occurrences,
     gpu_transfer,
-    has_jax,
-    load_jax,
-    xla_context,
 )
 from cfgraph.runtime.jax.deferred_checks import DeferredCheckFailed, guard_arguments
 from cfgraph.runtime.jax.tensor_lists import UnknownCapacity

@@ -17,6 +17,7 @@ from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import is_partitioned, named_devices
 from cfgraph.limits import current_limits, limited
+from cfgraph.ops.opdef.jax_library import has_jax
 from cfgraph.runtime.blas_threads import auto_threads
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CacheEntry, CodeCache
@@ -25,7 +26,6 @@ from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.executors import Executors, RunExecutor
 from cfgraph.runtime.gpu.context import available_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
-from cfgraph.runtime.jax.compile import has_jax
 from cfgraph.runtime.memory.accounting import DeviceMemory
 from cfgraph.runtime.prepare import PlannedRun, plan_run
 from cfgraph.runtime.run_config import RunConfig

@@ -19,8 +19,8 @@ import pytest
 import cfgraph
 from benchmarks.models import Recordings, TimeOver, stopped_after
 from cfgraph.ir.graph import Graph
+from cfgraph.ops.opdef.jax_library import has_jax
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.jax.compile import has_jax
 from tests.runtime.remote.threads import Threads
 
 VARIABLE: Final = "RECORDED_MODELS"

@@ -27,7 +27,7 @@ from cfgraph.limits import (
     reserve,
     reserve_array,
 )
-from cfgraph.runtime.jax.compile import has_jax
+from cfgraph.ops.opdef.jax_library import has_jax
 
 COUNTER = Path(__file__).parents[2] / "fixtures" / "graphs" / "counter.pb"
 

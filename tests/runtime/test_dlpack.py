@@ -10,12 +10,8 @@ import pytest
 
 import cfgraph
 from cfgraph.ir.function_graph import FunctionInstances
-from cfgraph.runtime.jax.compile import (
-    CompiledFunction,
-    TraceableFunction,
-    load_jax,
-    xla_context,
-)
+from cfgraph.ops.opdef.jax_library import load_jax, xla_context
+from cfgraph.runtime.jax.compile import CompiledFunction, TraceableFunction
 from cfgraph.runtime.jax.transfer import DlpackTransfer
 
 pytest.importorskip("jax", reason="the extra `xla` is not installed")

@@ -5,18 +5,16 @@ Nothing here is imported before a run has a GPU device, and CuPy not before ther
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final
 
 from cfgraph.errors import Unsupported, UsageError, install_hint
+from cfgraph.ops.opdef.jax_library import has_gpu
 from cfgraph.runtime.gpu.library import GpuLibrary
 from cfgraph.runtime.gpu.stream import GpuStream
 
-_DRIVERS: Final = {"win32": "nvcuda.dll"}
 GPU_KINDS: Final = ("simulated", "real")
 
 
@@ -73,21 +71,6 @@ def _first_line(error: Exception) -> str:
 
 def _no_gpu_error(reason: str) -> Unsupported:
     return Unsupported(f"no real GPU can be used: {reason}; NumPy simulates every gpu")
-
-
-@cache
-def has_gpu() -> bool:
-    """True if the driver of a GPU is installed and finds one."""
-    try:
-        driver = ctypes.CDLL(_DRIVERS.get(sys.platform, "libcuda.so.1"))
-        count = ctypes.c_int(0)
-        return (
-            not driver.cuInit(0)
-            and not driver.cuDeviceGetCount(ctypes.byref(count))
-            and (count.value > 0)
-        )
-    except (OSError, AttributeError):
-        return False
 
 
 def requested_gpu(gpu: str | GpuContext | None, costs: Any = None) -> GpuContext | str | None:

@@ -6,25 +6,20 @@ each side waits for the stream of the other, not for the GPU.
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfgraph.errors import CfgraphError, RunTimeout, Unsupported, install_hint
+from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.limits import current_limits, run_interruptibly
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import collected_checks
 from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
-from cfgraph.runtime.gpu.context import has_gpu
+from cfgraph.ops.opdef.jax_library import load_jax, xla_context
 from cfgraph.runtime.jax.deferred_checks import (
     DeferredCheckFailed,
     all_hold,
@@ -45,30 +40,6 @@ if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream
 
 
-def has_jax() -> bool:
-    """True if the extra `xla` is installed."""
-    return find_spec("jax") is not None
-
-
-@cache
-def load_jax() -> Any:
-    """Load and configure jax. Raises Unsupported if the extra is not installed."""
-    first = "jax" not in sys.modules
-    # leave GPU memory to others
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    try:
-        import jax
-    except ImportError as error:
-        message = "jax is not installed" if error.name == "jax" else f"cannot import jax: {error}"
-        raise Unsupported(message, hint=install_hint("xla"), code="CFG710") from None
-    if first:
-        # synchronous dispatch halves the cost of a small cluster
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
-        if not has_gpu():
-            jax.config.update("jax_platforms", "cpu")
-    return jax
-
-
 def gpu_transfer(stream: GpuStream) -> ArrayTransfer:
     """The transfer of arrays between a real GPU and XLA on it.
 
@@ -87,14 +58,6 @@ def gpu_transfer(stream: GpuStream) -> ArrayTransfer:
         return stream.lend(arrays.xp.from_dlpack(value))
 
     return DlpackTransfer(library, device, arrays.array, from_jax, stream.to_host)
-
-
-@contextmanager
-def xla_context() -> Iterator[None]:
-    """Context for compiling and running: 64-bit types, on the CPU."""
-    jax = load_jax()
-    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
-        yield
 
 
 class CompilationFailed(Exception):

@@ -13,11 +13,11 @@ import pytest
 import cfgraph
 from benchmarks.running import GRAPHS, works
 from cfgraph.errors import Unsupported
+from cfgraph.ops.opdef.jax_library import has_jax, load_jax
 from cfgraph.runtime import cluster_runner
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.stream import GpuStream
 from cfgraph.runtime.jax import compile
-from cfgraph.runtime.jax.compile import has_jax, load_jax
 from cfgraph.runtime.jax.transfer import DlpackTransfer
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
