@@ -74,7 +74,8 @@ def serve(address: str) -> None:
     import cfgraph
 
     for module in pkgutil.walk_packages(cfgraph.__path__, "cfgraph."):
-        if module.name != "cfgraph.__main__":
+        # the last one is loaded by Model Explorer, which need not be installed
+        if module.name not in ("cfgraph.__main__", "cfgraph.model_explorer.main"):
             __import__(module.name)
     # the children are waited for by no one
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
