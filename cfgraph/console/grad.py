@@ -148,8 +148,7 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         if isinstance(options, PreparedGradients):
             comparison, request = options.comparison, options.request
         request = request or _request(graph, options, names)
-        before = set(graph.nodes)
-        added = added_gradients(graph, before, derivatives(graph, request))
+        added = added_gradients(graph, derivatives(graph, request))
         return cls(graph, options, added, comparison, [])
 
     def notes(self) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,12 +105,9 @@ class AddedGradients:
         ]
 
 
-def added_gradients(
-    graph: Graph, before: Collection[str], derivatives: Sequence[Derivative]
-) -> AddedGradients:
-    """Compare the graph with the node names `before` and describe what was added."""
-    scopes = {name.split("/", 1)[0] for item in derivatives for name in item.names if name}
-    added = [node for node in graph if node.name not in before and _name_scope(node) in scopes]
+def added_gradients(graph: Graph, derivatives: Sequence[Derivative]) -> AddedGradients:
+    """Describe what was added to a graph."""
+    added = [graph[name] for item in derivatives for name in item.added if name in graph]
     return AddedGradients(
         derivatives[0].ys,
         tuple(_gradient_rows(graph, derivatives)),
@@ -118,10 +115,6 @@ def added_gradients(
         sum(_is_accumulator_push(node) for node in added),
         sum(role_of(node) is Role.LOOP_COND for node in added),
     )
-
-
-def _name_scope(node: Node) -> str:
-    return node.name.split("/", 1)[0]
 
 
 def _is_accumulator_push(node: Node) -> bool:

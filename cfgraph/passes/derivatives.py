@@ -251,7 +251,7 @@ class Derivative:
     """The gradients of one order: `names` contains a tensor or None for each x.
 
     They differentiate the sum of `ys`, multiplied by `grad_ys` (None for ones), and do not flow
-    through `stops`.
+    through `stops`. `added` are the names of the nodes that were added for them.
     """
 
     order: int
@@ -260,6 +260,7 @@ class Derivative:
     grad_ys: tuple[Any, ...]
     stops: tuple[str, ...]
     names: tuple[str | None, ...]
+    added: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +307,10 @@ def derivatives(graph: Graph, request: DerivativeRequest) -> list[Derivative]:
     is_repeated = request.order > 1
     opaque = OpaqueGradients.from_graph(graph, request.ys, xs, stops) if is_repeated else None
     results: list[Derivative] = []
+    scopes: set[str] = set()  # of the gradients; lowering adds nodes to others
     for number in range(1, request.order + 1):
         names: list[str | None] = [None] * len(xs)
+        before = set(graph.nodes)
         reachable = opaque.advance(weights) if opaque else frozenset[str]()
         if targets or number == 1:
             try:
@@ -327,11 +330,19 @@ def derivatives(graph: Graph, request: DerivativeRequest) -> list[Derivative]:
                 _add_path(error, graph, targets, xs, stops)
                 raise
         multipliers = tuple(weights or [None] * len(targets))
+        scopes |= {_scope(name) for name in names if name is not None}
+        added = tuple(n for n in graph.nodes if n not in before and _scope(n) in scopes)
+        ys = tuple(targets)
         results.append(
-            Derivative(number, tuple(targets), tuple(xs), multipliers, tuple(stops), tuple(names))
+            Derivative(number, ys, tuple(xs), multipliers, tuple(stops), tuple(names), added)
         )
         targets, weights = [name for name in names if name is not None], None
     return results
+
+
+def _scope(name: str) -> str:
+    """The outermost scope of a node's name."""
+    return name.split("/", 1)[0]
 
 
 def _add_path(
