@@ -401,15 +401,21 @@ class PrintOptions(OptionGroup):
         return None if self.json or self.format in ("text", "json") else self.format
 
 
+class SessionOptions(OptionGroup):
+    """Options of how a graph runs, by topic."""
+
+    limits: RunLimits
+    devices: DeviceOptions
+    engine: EngineOptions
+    clock: ClockOptions
+    remote: RemoteOptions
+
+
 class RunOptions(OptionGroup):
     """All options of `run`, by topic."""
 
     values: FeedFetchOptions
     expected: ExpectedValues
-    limits: RunLimits
-    printing: PrintOptions
-    devices: DeviceOptions
-    engine: EngineOptions
     observers: ObserverOptions
-    clock: ClockOptions
-    remote: RemoteOptions
+    session: SessionOptions
+    printing: PrintOptions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Collection
@@ -12,24 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.cli.output import note
-from cfgraph.cli.run_options import ClockOptions, ExpectedValues, RunOptions
+from cfgraph.cli.run_options import ExpectedValues, RunOptions
 from cfgraph.compare.value_difference import ValueDifference, value_difference
 from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source, read_graph
-from cfgraph.console.run_memory import memory_limits, swap_threshold
 from cfgraph.console.run_observers import RunObservers
 from cfgraph.console.run_report import RunOutcome, print_outcome
 from cfgraph.console.run_request import RunRequest, resolve_request, write_array
+from cfgraph.console.run_session import make_session
 from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.errors import UsageError, WorkerLost
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.traversal import ancestors
-from cfgraph.passes.place.rules import RuleMatches, combined_rules
-from cfgraph.runtime.code_cache import CodeCache
-from cfgraph.runtime.cost_model import CostModel, read_costs
+from cfgraph.passes.place.rules import RuleMatches
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.prepared_runs import RunResult
 from cfgraph.runtime.restore import save_variables
 from cfgraph.runtime.session import Session
@@ -40,8 +36,6 @@ if TYPE_CHECKING:
 
 # of a checkpoint in the folder of --save-variables
 VARIABLES_NAME: Final = "variables"
-# digits of a number of threads
-_MAX_DIGITS: Final = 5
 
 
 def run(
@@ -57,8 +51,8 @@ def run(
     """
     source = read_graph(path, quiet=options.printing.quiet)
     wanted, expected = options.values, options.expected
-    request = resolve_request(source, wanted, expected.expect, options.limits.seed)
-    if options.clock.no_values and (request.output_files or request.expected):
+    request = resolve_request(source, wanted, expected.expect, options.session.limits.seed)
+    if options.session.clock.no_values and (request.output_files or request.expected):
         message = "--no-values computes no values to write or compare"
         raise UsageError(message, hint="remove --no-values, or --out and --expect")
     taps, nonfinite = _make_taps(source, request, options), _nonfinite_tap(options)
@@ -126,13 +120,13 @@ def _execute(
 
     Also returns the variables if they are saved.
     """
-    limits, timing, needed = options.limits, options.clock, request.nodes
+    limits, timing, needed = options.session.limits, options.session.clock, request.nodes
     variables = VariableSource(options.values.variables, options.printing.quiet, limits.allow_io)
     io = variables.io_policy(source)
     is_saved = options.values.save_variables is not None
     # a checkpoint without the variables that this run does not need could not replace its source
     state = variables.state(source, needed, with_other_variables=is_saved)
-    session = _make_session(source, options, state, io)
+    session = make_session(source, options.session, state, io)
     observers = RunObservers(source, request, options, taps, nonfinite, page_type)
 
     def compute() -> RunResult:
@@ -148,7 +142,7 @@ def _execute(
             without_values=timing.no_values,
         )
 
-    retries = options.remote.retries or 0
+    retries = options.session.remote.retries or 0
     if retries:
         _require_restorable(source, needed, state)
     try:
@@ -188,65 +182,6 @@ def _with_retries(
             note(f"warning: {lost}; retry {attempt} of {retries} on new workers{restored}")
             session.recover(state)
     raise AssertionError
-
-
-def _make_session(
-    source: Source, options: RunOptions, state: State | None, io: IoPolicy
-) -> Session:
-    """Create the session that the options describe."""
-    _require_support_of_workers(options)
-    limits, memory = options.limits, memory_limits(options.devices.memory)
-    threads = options.engine.blas_threads
-    return Session(
-        source.graph,
-        state=state,
-        devices=options.devices.devices or None,
-        soft_placement=options.devices.soft,
-        rules=combined_rules(options.devices.rules, options.devices.place),
-        schedule=limits.schedule,
-        schedule_seed=limits.schedule_seed,
-        seed=limits.seed,
-        costs=_cost_model(options.clock),
-        engine=options.engine.engine,
-        lazy=options.engine.lazy,
-        memory=memory,
-        swap_above=swap_threshold(options.devices.swap_above, memory),
-        gpu=options.devices.gpu,
-        allow_io=io,
-        cache=not options.engine.no_cache and CodeCache(hashlib.sha256(source.data).hexdigest()),
-        blas_threads=int(threads) if _is_positive(threads) else threads,
-        workers=options.remote.workers_of_session(),
-    )
-
-
-def _require_support_of_workers(options: RunOptions) -> None:
-    """Raise UsageError for an option that a run on workers does not support."""
-    remote = options.remote
-    workers = next(
-        (name for name, value in (("--workers", remote.workers), ("--ray", remote.ray)) if value),
-        None,
-    )
-    for name, is_set in (
-        ("--clock virtual", options.clock.virtual),
-        ("--memory", options.devices.memory),
-        ("--schedule random", options.limits.schedule == "random"),
-        ("--engine xla", options.engine.engine == "xla"),
-    ):
-        if workers is not None and is_set:
-            message = f"{name} cannot be combined with {workers}"
-            raise UsageError(message, hint=f"remove {name} or {workers}")
-
-
-def _is_positive(text: str) -> bool:
-    digits = text.lstrip("0")
-    return digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS
-
-
-def _cost_model(timing: ClockOptions) -> CostModel | None:
-    """Return the cost model of the virtual clock, or None for the real clock."""
-    if not timing.virtual:
-        return None
-    return read_costs(timing.costs) if timing.costs else CostModel()
 
 
 def _differences(

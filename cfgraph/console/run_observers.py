@@ -315,7 +315,7 @@ class RunObservers:
         watched, style = options.observers, options.printing
         self.options, self.taps, self.fetches = options, taps, request.spec.fetches
         self.nonfinite = nonfinite
-        self.calibration = Calibration() if options.clock.calibrate else None
+        self.calibration = Calibration() if options.session.clock.calibrate else None
         self.live_trace = LiveTrace(source.graph, style.color) if watched.trace else None
         self.timeline = Timeline(style.color) if watched.timeline else None
         other_files = [*request.output_files.values(), *([watched.html] if watched.html else [])]
@@ -363,7 +363,7 @@ class RunObservers:
 
     def write(self, result: RunResult) -> None:
         """Write the files about a finished run."""
-        calibrate = self.options.clock.calibrate
+        calibrate = self.options.session.clock.calibrate
         if self.trace_file:
             self.trace_file.close()
         if self.calibration and calibrate:
@@ -381,4 +381,4 @@ def _open_page(
     watched = options.observers
     if watched.html is None or page_type is None:
         return None
-    return page_type(watched.html, source.path, watched.tap, options.clock.virtual)
+    return page_type(watched.html, source.path, watched.tap, options.session.clock.virtual)

@@ -252,10 +252,10 @@ def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
 
 def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
     notes = [*outcome.request.notes]
-    until = options.clock.until_iteration
+    until = options.session.clock.until_iteration
     if outcome.result.elapsed is not None:
         notes.append(_virtual_time(outcome.result.elapsed * 1e9, until, outcome.result.stopped_at))
-    if options.engine.explain_engine:
+    if options.session.engine.explain_engine:
         notes.append(_engine_note(outcome.result))
     notes.extend(cluster_notes(outcome.result.clusters))
     notes.extend(gpu_notes(outcome.result))
@@ -321,7 +321,7 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         result["nonfinite"] = outcome.nonfinite.values
     if called_clusters(outcome.result.clusters):
         result["jit"] = clusters_json(outcome.result.clusters)
-    if options.engine.explain_engine:
+    if options.session.engine.explain_engine:
         result["engine"] = engine_json(outcome.result)
     gpu = gpu_json(outcome.result)
     if gpu:
@@ -335,8 +335,8 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         artifacts.append(artifact("html", options.observers.html))
     if options.observers.node_data:
         artifacts.append(artifact("node_data", run_data_file(options.observers.node_data).path))
-    if options.clock.calibrate:
-        artifacts.append(artifact("costs", options.clock.calibrate))
+    if options.session.clock.calibrate:
+        artifacts.append(artifact("costs", options.session.clock.calibrate))
     print_document(
         "run",
         inputs=[source.to_json()],
