@@ -172,6 +172,15 @@ class FunctionalizeOptions(OptionGroup):
             help="Value of a fetch that is dead: zeros. Default: such a region keeps its form.",
         ),
     ] = None
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="READER",
+            help="Form of the result: tensorflow, or converter (for Lite and ONNX: loops that "
+            "count as in TensorFlow 2, If instead of Case, arguments with shapes).",
+        ),
+    ] = "tensorflow"
     explain: Annotated[
         bool,
         typer.Option(

@@ -32,6 +32,7 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
             fetches or None,
             tensor_arrays=options.tensor_arrays,
             dead_as=options.dead_as,
+            target=options.target,
         )
         return cls(graph, options, report)
 

@@ -40,7 +40,11 @@ def fetch_names(run: dict[str, Any]) -> list[str]:
 
 
 def functionalized(
-    case: dict[str, Any], *, lowered_first: bool = False, lowered_again: bool = False
+    case: dict[str, Any],
+    *,
+    lowered_first: bool = False,
+    lowered_again: bool = False,
+    target: str = "tensorflow",
 ) -> Callable[[Graph], Graph]:
     """Functionalizes each graph for what its run fetches."""
     runs = iter(case["runs"])
@@ -51,7 +55,7 @@ def functionalized(
             return graph
         if lowered_first:
             cfgraph.lower(graph)
-        cfgraph.functionalize(graph, fetch_names(run))
+        cfgraph.functionalize(graph, fetch_names(run), target=target)
         if lowered_again:
             cfgraph.lower(graph)
         return graph
@@ -62,6 +66,14 @@ def functionalized(
 @pytest.mark.parametrize("case", sampled(SESSIONS, 10))
 def test_a_functionalized_session_agrees(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, functionalized(case, lowered_first=True))
+    assert not failure, failure
+
+
+@pytest.mark.parametrize("case", sampled(SESSIONS, 40))
+def test_a_session_agrees_in_the_form_of_converters(case: dict[str, Any]) -> None:
+    failure = recorded.disagreement(
+        case, functionalized(case, lowered_first=True, target="converter")
+    )
     assert not failure, failure
 
 

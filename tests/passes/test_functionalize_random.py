@@ -13,13 +13,14 @@ from tests.sampled import in_sweep
 STEP = 100
 
 
-def check(seeds: range, **options: str) -> None:
+def check(seeds: range, *, target: str = "tensorflow", **options: str) -> None:
     rejected = 0
     for seed, program in random_programs(seeds):
         graph = program.graph
         cfgraph.lower(graph)
         targets = [f"^{name}" for name in program.targets]
-        report = cfgraph.functionalize(graph, [*program.fetches, *targets, "^init", "memory:0"])
+        fetches = [*program.fetches, *targets, "^init", "memory:0"]
+        report = cfgraph.functionalize(graph, fetches, target=target)
         primitives = [
             node.name
             for node in graph
@@ -44,7 +45,12 @@ def test_random_programs_compute_the_same_when_functionalized(engine: str) -> No
     check(range(200), engine=engine)
 
 
+def test_random_programs_compute_the_same_in_the_form_of_converters() -> None:
+    check(range(100), target="converter")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", in_sweep(range(200, 10_000, STEP)))
 def test_more_random_programs_compute_the_same_when_functionalized(first: int) -> None:
     check(range(first, first + STEP))
+    check(range(first, first + STEP), target="converter")

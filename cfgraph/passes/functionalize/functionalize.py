@@ -8,7 +8,7 @@ _SwitchN ▸ … ▸ Merge                   becomes      Case
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
@@ -24,6 +24,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.ops.opdef.op import lookup, may_write, role_of
 from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.passes.functionalize.converter_form import converter_form
 from cfgraph.passes.functionalize.dead_fetches import DEAD_VALUES, DeadFetches
 from cfgraph.passes.functionalize.function_body import ordered_nodes
 from cfgraph.passes.functionalize.functionalizer import Functionalizer
@@ -35,6 +36,7 @@ from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
 TENSOR_ARRAY_MODES: Final = ("lists", "keep")
+TARGETS: Final = ("tensorflow", "converter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def functionalize(
     *,
     tensor_arrays: str = "lists",
     dead_as: str | None = None,
+    target: str = "tensorflow",
 ) -> Functionalization:
     """Replace lowered loops and conditionals by While, If, and Case with functions, in place.
 
@@ -72,10 +75,17 @@ def functionalize(
     it is zeros where it was dead. A region that cannot be a function keeps its form, and all others
     become functional nodes; the report has the reasons.
 
+    With `target="converter"` the functional nodes are those that converters of models know: a
+    While counts its iterations as in TensorFlow 2, Case becomes If, and nodes do not ask to be
+    lowered again.
+
     Raises InvalidInput for an invalid graph, UsageError for an unknown name or mode; the graph is
     then unchanged.
     """
     require_valid(graph)
+    if target not in TARGETS:
+        message = f"unknown target {target!r}"
+        raise UsageError(message, hint=f"use one of {', '.join(TARGETS)}")
     if tensor_arrays not in TENSOR_ARRAY_MODES:
         message = f"unknown mode {tensor_arrays!r} of tensor arrays"
         raise UsageError(message, hint=f"use one of {', '.join(TENSOR_ARRAY_MODES)}")
@@ -86,6 +96,10 @@ def functionalize(
     fetched = None if names is None else {name: _fetched_output(graph, name) for name in names}
     with paused_gc(), unchanged_on_error(graph):
         report = _functionalize_valid(graph, fetched, tensor_arrays, dead_as)
+        if target == "converter":
+            nodes = {tensor.node for tensor in (fetched or {}).values()}
+            changed = converter_form(graph, nodes or {node for node in graph if not node.uses})
+            report = replace(report, rewrites=report.rewrites + changed, after=op_counts(graph))
         if report:
             require_valid(graph)
     return report

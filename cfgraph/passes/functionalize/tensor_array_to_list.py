@@ -21,7 +21,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import NUMERIC_KINDS, variant
 from cfgraph.ir.graph import Graph, Node, Output, Use
 from cfgraph.ir.role import Role
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.ranges import Range
 from cfgraph.ops.families.tensor_array_ops import (
     TensorArrayGatherV3,
@@ -57,7 +57,7 @@ class TensorArrayUse:
     """A TensorArray, the ops that use its handle, and the nodes that forward handle and flow.
 
     `fill` is the only writer, if it writes all elements; `full_gathers` are the nodes that gather
-    all elements in order.
+    all elements in order. `shape` is the shape of an element, declared or of all that are written.
     """
 
     array: Node
@@ -66,6 +66,7 @@ class TensorArrayUse:
     handles: list[Node] = field(default_factory=list)
     fill: Node | None = None
     full_gathers: frozenset[Node] = frozenset()
+    shape: Shape = UNKNOWN_SHAPE
 
 
 def tensor_arrays(graph: Graph) -> Iterator[Node]:
@@ -104,7 +105,20 @@ def tensor_array_use(
         raise region_rejected("list", f"{fill.name} may be dead when its value is live")
     if fill is None and any(is_a(node, TensorArrayScatterV3) for node in use.users):
         raise region_rejected("list", "it is scattered to some of its indices", node=array.name)
+    use.shape = _element_shape(use, shapes)
     return use
+
+
+def _element_shape(use: TensorArrayUse, shapes: StaticShapes) -> Shape:
+    """The declared shape of an element, or the static shape that all written elements have."""
+    declared = use.array.attr("element_shape")
+    written = {
+        shapes[node.inputs[2]][1:] if is_a(node, TensorArrayScatterV3) else shapes[node.inputs[2]]
+        for node in use.users
+        if is_a(node, *_WRITE_OPS)
+    }
+    shape = written.pop() if len(written) == 1 else UNKNOWN_SHAPE
+    return shape if shape.is_full and declared.accepts(shape) else declared
 
 
 def _complete_fill(use: TensorArrayUse, shapes: StaticShapes) -> Node | None:
@@ -168,7 +182,7 @@ def tensor_array_to_list(graph: Graph, use: TensorArrayUse) -> dict[Node, dict[s
 
     Returns the nodes that handle the list, each with the original nodes that it replaces.
     """
-    array, fill, shape = use.array, use.fill, use.array.attr("element_shape")
+    array, fill, shape = use.array, use.fill, use.shape
     new: dict[Node, dict[str, str]] = {}
     for node in use.carriers:
         graph.set_attr(node, "T", variant)
@@ -196,7 +210,7 @@ def tensor_array_to_list(graph: Graph, use: TensorArrayUse) -> dict[Node, dict[s
 
 def _replace_with_list_op(graph: Graph, user: Node, use: TensorArrayUse) -> None:
     """Replace the op of a node by its counterpart for lists; name and consumers stay."""
-    shape = use.array.attr("element_shape")
+    shape = use.shape
     if user is use.fill:
         op, inputs = _fill_as_list_op(graph, user, shape)
     else:

@@ -88,20 +88,29 @@ def functionalize_lists(
             lists.nodes[name] = {node: {node.name: node.op} for node in group}
         except RegionRejected as error:
             lists.rejected[name] = RegionReport("list", name, ops, None, error.reason)
-    for node in resources:
-        name, op = node.name, node.op
-        try:
-            if name in rejected:
-                raise RegionRejected(rejected[name])
-            if is_stack(node):
-                lists.nodes[name] = stack_to_list(graph, stack_use(node, liveness, fetched), shapes)
-            else:
-                use = tensor_array_use(node, liveness, fetched, shapes)
-                lists.nodes[name] = tensor_array_to_list(graph, use)
-            lists.replaced += 1
-        except RegionRejected as error:
-            report = RegionReport("list", name, {name: op}, None, error.reason)
-            lists.rejected[name] = report
+    for is_last in (False, True):
+        if is_last and resources and lists.replaced:
+            shapes = infer_shapes(graph)  # what is read from a list has a shape now
+        later: list[Node] = []
+        for node in resources:
+            name, op = node.name, node.op
+            try:
+                if name in rejected:
+                    raise RegionRejected(rejected[name])
+                if is_stack(node):
+                    stack = stack_use(node, liveness, fetched)
+                    lists.nodes[name] = stack_to_list(graph, stack, shapes)
+                else:
+                    use = tensor_array_use(node, liveness, fetched, shapes)
+                    if not (is_last or use.shape.is_full):
+                        later.append(node)
+                        continue
+                    lists.nodes[name] = tensor_array_to_list(graph, use)
+                lists.replaced += 1
+            except RegionRejected as error:
+                report = RegionReport("list", name, {name: op}, None, error.reason)
+                lists.rejected[name] = report
+        resources = later
     return lists
 
 

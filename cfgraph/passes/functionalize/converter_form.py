@@ -1,0 +1,443 @@
+"""Functional nodes in the form that converters of models expect, which is TensorFlow 2's.
+
+    While(x)        becomes    While(counter, maximum, x), whose body adds one to the counter
+    Case(i, x)      becomes    If(i == 0, x, otherwise=If(i == 1, x, …)): converters have no Case
+
+No node asks to be lowered: converters run TensorFlow's optimizer first, which would lower it again.
+TensorFlow itself would run such a loop by a recursion, so that this form is for converters alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, compress
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.errors import InvalidInput, Unsupported
+from cfgraph.ir.attrs import Func, TensorValue
+from cfgraph.ir.dtypes import int32
+from cfgraph.ir.function_graph import FunctionGraph, instantiate, is_polymorphic
+from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import function_from_nodes, remove_uncalled_functions
+from cfgraph.ir.registry import infer_attrs
+from cfgraph.ir.role import Role
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.signature import ArgDef
+from cfgraph.ir.traversal import topological_order
+from cfgraph.ops.opdef.op import function_calls, role_of
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+
+_LOWER_ATTR: Final = "_lower_using_switch_merge"
+# TensorFlow 2 marks its loops, which count already, with the number of their variables
+_COUNTED_ATTR: Final = "_num_original_outputs"
+_SHAPES_ATTR: Final = "output_shapes"
+_COUNTER: Final = ("loop_counter", "maximum_iterations")
+_ARG_SHAPES_ATTR: Final = "_output_shapes"
+_INPUT_SHAPES_ATTR: Final = "_input_shapes"
+_NO_MAXIMUM: Final = -1
+
+
+def converter_form(graph: Graph, fetched: Collection[Node]) -> int:
+    """Bring functional nodes into the form of converters; returns the number of changed nodes.
+
+    A loop that is fetched itself keeps its outputs, and so its form.
+    """
+    form = _ConverterForm(graph)
+    count = form.rewrite(graph, fetched)
+    if count:
+        remove_uncalled_functions(graph)
+        _distinguish_arguments(graph.functions)
+        _declare_shapes(graph)
+    return count
+
+
+def _distinguish_arguments(library: dict[str, Function]) -> None:
+    """Give arguments of different functions different names.
+
+    A converter inlines functions into nested scopes, where equal names would be one tensor.
+    """
+    used: set[str] = set()
+    for name, function in library.items():
+        definition = function.definition
+        own = {arg.name for arg in definition.inputs}
+        others = _used_names(definition) | used
+        base = re.sub(r"[^a-z0-9_]", "_", name.lower())
+        texts = {arg: _unused(f"{base}_{arg}", others) for arg in sorted(own & used)}
+        used |= own.difference(texts) | {*texts.values()}
+        if texts:
+            library[name] = Function(name, _with_renamed_arguments(definition, texts))
+
+
+def _with_renamed_arguments(
+    definition: FunctionDefinition, names: Mapping[str, str]
+) -> FunctionDefinition:
+    def renamed(text: str) -> str:
+        name, separator, rest = text.partition(":")
+        return names.get(name, name) + separator + rest
+
+    return replace(
+        definition,
+        inputs=tuple(replace(arg, name=renamed(arg.name)) for arg in definition.inputs),
+        nodes=tuple(
+            replace(node, inputs=tuple(map(renamed, node.inputs)), origin=None)
+            for node in definition.nodes
+        ),
+        returns={output: renamed(text) for output, text in definition.returns.items()},
+    )
+
+
+def _declare_shapes(graph: Graph) -> None:
+    """Declare the shapes of arguments, as TensorFlow 2 does, of functions with one caller."""
+    library = graph.functions
+    nodes: list[Node | BodyNode] = [*graph]
+    for function in library.values():
+        nodes += function.definition.nodes
+    callers = Counter(name for node in nodes for name in _called(node))
+    todo: list[tuple[Graph, dict[str, Shape]]] = [(graph, {})]
+    for current, feeds in todo:
+        shapes = infer_shapes(current, feeds)
+        for node in current:
+            for name in _called(node):
+                body = _body(library, name) if callers[name] == 1 else None
+                if body is None:
+                    continue
+                known = _argument_shapes(node, shapes)
+                definition = library[name].definition
+                attrs = {index: dict(item) for index, item in definition.arg_attrs.items()}
+                for index, shape in enumerate(known):
+                    if shape.dims is not None:
+                        attrs.setdefault(index, {})[_ARG_SHAPES_ATTR] = (shape,)
+                library[name] = Function(name, replace(definition, arg_attrs=attrs))
+                named = zip(body.arguments, known, strict=True)
+                todo.append((body.graph, {f"{arg.name}:0": shape for arg, shape in named}))
+
+
+def _argument_shapes(node: Node, shapes: StaticShapes) -> list[Shape]:
+    """The shapes of the arguments of the functions that a node calls, in each of its calls."""
+    calls = function_calls(node.op)
+    entering = [shapes[tensor] for tensor in node.inputs[calls.first_argument :]]
+    if calls.kind != "while":
+        return entering
+    leaving = shapes.node_shapes(node)
+    return [a if a == b else UNKNOWN_SHAPE for a, b in zip(entering, leaving, strict=True)]
+
+
+def _called(node: Node | BodyNode) -> list[str]:
+    """The names of the functions that a functional node calls."""
+    return [func.name for func in function_calls(node.op).named_in(node.attrs)]
+
+
+def _body(library: Mapping[str, Function], name: str) -> FunctionGraph | None:
+    """The body of a function as a graph, unless it depends on its caller or has unknown ops."""
+    function = library.get(name)
+    if function is None or is_polymorphic(function):
+        return None
+    try:
+        return instantiate(function, {}, library)
+    except (InvalidInput, Unsupported):
+        return None
+
+
+@dataclass(slots=True)
+class _ConverterForm:
+    """The functions that were rewritten, and copies of some with further arguments."""
+
+    graph: Graph
+    _rewritten: set[str] = field(default_factory=set)
+    _copies: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def rewrite(self, graph: Graph, fixed: Collection[Node]) -> int:
+        """Rewrite the nodes of a graph or a body, after the functions that they call."""
+        count = 0
+        # what is lowered still says by its edges when nodes are live
+        is_functional = not any(role_of(node) in (Role.ENTER, Role.SWITCH) for node in graph)
+        for node in list(graph):
+            calls = function_calls(node.op)
+            for name in _called(node):
+                self._rewrite_body(name)
+            if _LOWER_ATTR in node.attrs:
+                attrs = {key: value for key, value in node.attrs.items() if key != _LOWER_ATTR}
+                graph.set_op(node, node.op, attrs)
+                count += 1
+            if not is_functional:
+                continue
+            if calls.kind == "while" and node not in fixed:
+                count += self._count_iterations(graph, node)
+            elif calls.kind in ("if", "case"):
+                count += self._drop_unread_arguments(graph, node)
+            if calls.kind == "case" and len(node.attr("branches")) > 1:
+                self._nest_branches(graph, node)
+                count += 1
+        if count:
+            graph.reorder(topological_order(graph).nodes)
+        return count
+
+    def _rewrite_body(self, name: str) -> None:
+        if name in self._rewritten:
+            return
+        self._rewritten.add(name)
+        body = _body(self.graph.functions, name)
+        if body is None:
+            return
+        returned = {tensor.node for tensor in body.returns}
+        if not self.rewrite(body.graph, returned):
+            return
+        definition = self.graph.functions[name].definition
+        made = function_from_nodes(
+            name,
+            body.graph,
+            {
+                arg.name: node.output()
+                for arg, node in zip(definition.inputs, body.arguments, strict=True)
+            },
+            {arg.name: x for arg, x in zip(definition.outputs, body.returns, strict=True)},
+            dict(zip(definition.control_outputs, body.control_returns, strict=True)),
+            self.graph.functions,
+        ).definition
+        changed = replace(
+            definition,
+            nodes=made.nodes,
+            returns=made.returns,
+            control_returns=made.control_returns,
+        )
+        self.graph.functions[name] = Function(name, changed)
+
+    # -- loops -------------------------------------------------------------------------------------
+
+    def _count_iterations(self, graph: Graph, node: Node) -> bool:
+        """Add a counter and the maximum that converters expect as the first two variables."""
+        names = _called(node)
+        if _COUNTED_ATTR in node.attrs or not all(name in self.graph.functions for name in names):
+            return False
+        uses = [use for use in node.uses if use.slot >= 0]
+        readers = [(use, use.node.inputs[use.slot].port) for use in uses]
+        first = [
+            graph.add("Const", name=f"{node.name}/{name}", dtype=int32, value=_scalar(value))
+            for name, value in zip(_COUNTER, (0, _NO_MAXIMUM), strict=True)
+        ]
+        attrs = {
+            **node.attrs,
+            "T": (int32, int32, *node.attr("T")),
+            _COUNTED_ATTR: len(node.inputs),
+        }
+        attrs |= {key: Func(self._counted(attrs[key].name, key)) for key in ("cond", "body")}
+        shapes = attrs.get(_SHAPES_ATTR)
+        if shapes:
+            attrs[_SHAPES_ATTR] = (Shape(()), Shape(()), *shapes)
+        inputs = [*(constant.output() for constant in first), *node.inputs]
+        graph.set_op(node, node.op, attrs)
+        graph.connect(node, inputs, node.controls)
+        for use, port in readers:
+            graph.set_input(use.node, use.slot, node.output(port + len(first)))
+        return True
+
+    def _counted(self, name: str, role: str) -> str:
+        """A copy of the condition or the body of a loop, with two more variables."""
+        key = name, role
+        if key not in self._copies:
+            definition = self.graph.functions[name].definition
+            arguments = _new_args(definition, _COUNTER)
+            changed = _with_arguments(definition, arguments)
+            if role == "body":
+                changed = _with_counter(changed, arguments, name)
+            self._copies[key] = self._add(f"{name}_counted", changed)
+        return self._copies[key]
+
+    # -- branches ----------------------------------------------------------------------------------
+
+    def _drop_unread_arguments(self, graph: Graph, node: Node) -> bool:
+        """Drop the arguments that no branch reads, such as those that said when it runs.
+
+        TensorFlow's optimizer would write the functions anew without them, and without shapes.
+        """
+        names, calls = _called(node), function_calls(node.op)
+        found = [self.graph.functions.get(name) for name in names]
+        bodies = [function.definition for function in found if function is not None]
+        if len(bodies) < len(names):
+            return False
+        texts = [_read_names(body) for body in bodies]
+        read = [
+            any(arg.name in names_read for arg, names_read in zip(args, texts, strict=True))
+            for args in zip(*(body.inputs for body in bodies), strict=True)
+        ]
+        if all(read):
+            return False
+        copies = {name: self._without(name, read) for name in names}
+        attrs = {key: _renamed(value, copies) for key, value in node.attrs.items()}
+        attrs["Tin"] = tuple(compress(node.attr("Tin"), read))
+        first = calls.first_argument
+        graph.connect(
+            node, [*node.inputs[:first], *compress(node.inputs[first:], read)], node.controls
+        )
+        graph.set_op(node, node.op, attrs)
+        return True
+
+    def _without(self, name: str, read: Sequence[bool]) -> str:
+        """A copy of a branch without some arguments."""
+        key = name, "".join("01"[item] for item in read)
+        if key not in self._copies:
+            definition = self.graph.functions[name].definition
+            numbers = list(compress(range(len(read)), read))
+            changed = replace(
+                definition,
+                inputs=tuple(definition.inputs[number] for number in numbers),
+                arg_attrs={
+                    new: definition.arg_attrs[old]
+                    for new, old in enumerate(numbers)
+                    if old in definition.arg_attrs
+                },
+                attrs=_without_input_shapes(definition),
+            )
+            self._copies[key] = self._add(name, changed)
+        return self._copies[key]
+
+    def _nest_branches(self, graph: Graph, node: Node) -> None:
+        """Replace a Case by an If whose other branch has the rest."""
+        names = _called(node)
+        index, *arguments = node.inputs
+        attrs = {key: value for key, value in node.attrs.items() if key != "branches"}
+        zero = graph.add("Const", name=f"{node.name}/index", dtype=int32, value=_scalar(0))
+        test = graph.add("Equal", index, zero.output(), name=f"{node.name}/is_first")
+        functions, more = self._first_and_rest(node, names, 0)
+        inputs = [test.output(), *([index] if more else []), *arguments]
+        types = (*([int32] if more else []), *node.attr("Tin"))
+        attrs |= {"Tin": types, "then_branch": functions[0], "else_branch": functions[1]}
+        graph.connect(node, inputs, node.controls)
+        op = _if_op(node)
+        graph.set_op(node, op, infer_attrs(node.name, op, inputs, attrs))
+
+    def _first_and_rest(
+        self, node: Node, names: Sequence[str], number: int
+    ) -> tuple[tuple[Func, Func], bool]:
+        """Branch `number` and a function of those after it; true if they take the index, too."""
+        first, *rest = names[number:]
+        if len(rest) == 1:
+            return (Func(first), Func(rest[0])), False
+        indexed = self._indexed(first)
+        return (Func(indexed), Func(self._rest(node, names, number + 1))), True
+
+    def _indexed(self, name: str) -> str:
+        """A copy of a branch with the index as first argument."""
+        key = name, "index"
+        if key not in self._copies:
+            definition = self.graph.functions[name].definition
+            changed = _with_arguments(definition, _new_args(definition, ["index"]))
+            self._copies[key] = self._add(f"{name}_indexed", changed)
+        return self._copies[key]
+
+    def _rest(self, node: Node, names: Sequence[str], number: int) -> str:
+        """A function of the index and the arguments that calls branch `number` or a later one."""
+        inner = Graph()
+        inner.functions = self.graph.functions
+        model = self.graph.functions[names[number]].definition
+        index, *arguments = [
+            inner.add("Placeholder", name=arg.name, dtype=arg.dtype).output()
+            for arg in (*_new_args(model, ["index"]), *model.inputs)
+        ]
+        (then, otherwise), more = self._first_and_rest(node, names, number)
+        prefix = f"{names[number]}/or_later"
+        constant = inner.add("Const", name=f"{prefix}/number", dtype=int32, value=_scalar(number))
+        test = inner.add("Equal", index, constant.output(), name=f"{prefix}/is_number")
+        attrs = {key: value for key, value in node.attrs.items() if key != "branches"}
+        types = (*([int32] if more else []), *node.attr("Tin"))
+        attrs |= {"Tin": types, "then_branch": then, "else_branch": otherwise}
+        inputs = [test.output(), *([index] if more else []), *arguments]
+        call = inner.add(_if_op(node), *inputs, name=f"{prefix}/branches", attrs=attrs)
+        outputs = {arg.name: call.output(port) for port, arg in enumerate(model.outputs)}
+        effects = {"effect": call} if node.op == "Case" else {}
+        sources = {tensor.node.name: tensor for tensor in (index, *arguments)}
+        made = function_from_nodes("", inner, sources, outputs, effects, inner.functions)
+        return self._add(f"{names[number]}_or_later", made.definition)
+
+    def _add(self, base: str, definition: FunctionDefinition) -> str:
+        """Add a function under an unused name."""
+        name, number = base, 0
+        while name in self.graph.functions:
+            number += 1
+            name = f"{base}_{number}"
+        self.graph.functions[name] = Function(name, definition)
+        self._rewritten.add(name)
+        return name
+
+
+def _if_op(node: Node) -> str:
+    return "If" if node.op == "Case" else "StatelessIf"
+
+
+def _scalar(value: int) -> TensorValue:
+    return TensorValue(np.array(value, np.int32))
+
+
+def _used_names(definition: FunctionDefinition) -> set[str]:
+    arguments = {arg.name for arg in (*definition.inputs, *definition.outputs)}
+    return arguments | {node.name for node in definition.nodes} | {*definition.control_outputs}
+
+
+def _unused(base: str, used: set[str]) -> str:
+    name, number = base, 0
+    while name in used:
+        number += 1
+        name = f"{base}_{number}"
+    used.add(name)
+    return name
+
+
+def _new_args(definition: FunctionDefinition, names: Sequence[str]) -> list[ArgDef]:
+    """Arguments of type int32 with names that a function does not use yet."""
+    used = _used_names(definition)
+    return [ArgDef(_unused(name, used), int32, None) for name in names]
+
+
+def _read_names(definition: FunctionDefinition) -> set[str]:
+    """The names of the tensors and nodes that a body reads."""
+    texts = chain(*(node.inputs for node in definition.nodes), definition.returns.values())
+    return {text.partition(":")[0] for text in texts}
+
+
+def _renamed(value: Any, copies: Mapping[str, str]) -> Any:
+    """An attribute with other functions."""
+    if isinstance(value, tuple):
+        return tuple(_renamed(item, copies) for item in value)
+    return Func(copies[value.name], value.attrs) if isinstance(value, Func) else value
+
+
+def _without_input_shapes(definition: FunctionDefinition) -> dict[str, Any]:
+    return {key: item for key, item in definition.attrs.items() if key != _INPUT_SHAPES_ATTR}
+
+
+def _with_arguments(
+    definition: FunctionDefinition, arguments: Sequence[ArgDef]
+) -> FunctionDefinition:
+    """The function with further arguments, before its own, that it does not read."""
+    attrs = _without_input_shapes(definition)
+    arg_attrs = {index + len(arguments): item for index, item in definition.arg_attrs.items()}
+    inputs = (*arguments, *definition.inputs)
+    return replace(definition, inputs=inputs, attrs=attrs, arg_attrs=arg_attrs)
+
+
+def _with_counter(
+    definition: FunctionDefinition, arguments: Sequence[ArgDef], prefix: str
+) -> FunctionDefinition:
+    """The body of a loop that returns the first argument plus one, and the second argument."""
+    used = _used_names(definition)
+    counter, maximum = arguments
+    one, total = (_unused(f"{prefix}/{counter.name}/{end}", used) for end in ("step", "next"))
+    nodes = (
+        BodyNode(one, "Const", attrs={"dtype": int32, "value": _scalar(1)}),
+        BodyNode(total, "AddV2", (counter.name, f"{one}:output:0"), attrs={"T": int32}),
+    )
+    outputs = [ArgDef(_unused(f"{arg.name}_out", used), int32, None) for arg in arguments]
+    results = (f"{total}:z:0", maximum.name)
+    first = {arg.name: text for arg, text in zip(outputs, results, strict=True)}
+    return replace(
+        definition,
+        outputs=(*outputs, *definition.outputs),
+        nodes=(*definition.nodes, *nodes),
+        returns={**first, **definition.returns},
+    )
