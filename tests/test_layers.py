@@ -39,7 +39,7 @@ HEAVY = {
         "scipy",
         "threadpoolctl",
     ),
-    *("IPython", "cupy", "jax", "jaxlib", "ray", "tensorflow"),
+    *("IPython", "anyio", "cupy", "jax", "jaxlib", "jsonschema", "mcp", "ray", "tensorflow"),
 }
 # the standard library inside a function: only where the module says that start-up needs it
 LIGHT_INSIDE = {

@@ -49,6 +49,8 @@ _READS_FILES: Final = "its values may name files"
 # options that only a command line can set, each with the reason
 _COMMAND_LINE_ONLY: Final = {
     "allow_io": "it lets a graph use files",
+    "call_memory": "it raises a limit",
+    "call_timeout": "it raises a limit",
     "debug": "$CFGRAPH_DEBUG sets it",
     "expect": _READS_FILES,
     "feed": _READS_FILES,

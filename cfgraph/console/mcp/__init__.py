@@ -1,0 +1,1 @@
+"""A server of the Model Context Protocol: the commands that read graphs, as tools."""

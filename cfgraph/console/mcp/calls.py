@@ -1,0 +1,115 @@
+"""Calls of tools: each is a command in a process of its own, with limits on time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cfgraph.console.mcp.answers import bounded
+from cfgraph.console.mcp.roots import Roots
+from cfgraph.console.mcp.tools import find_tool
+from cfgraph.errors import CfgraphError
+
+# the process enforces its own limits, and is ended if it does not
+_GRACE_SECONDS: Final = 10
+_MAX_DOCUMENT: Final = 256 << 20
+_MAX_MESSAGE: Final = 2000
+_PREFIX: Final = "CFGRAPH_"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """The document of a call, and the message of its error or None."""
+
+    document: dict[str, Any]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRunner:
+    """Runner of tools with the limits of a server."""
+
+    roots: Roots
+    seconds: float
+    memory: str
+    answer_bytes: int
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        """The answer of a tool; an error has its code and hint in the message."""
+        try:
+            tool = find_tool(name)
+            words = tool.command_line(self._checked(tool.input_schema(), arguments), self.roots)
+        except CfgraphError as error:
+            return _error_answer(error)
+        with tempfile.TemporaryDirectory(prefix="cfgraph-mcp-") as folder:
+            graph = Path(folder, "result.graph")
+            options = [f"--timeout={self.seconds}", f"--max-memory={self.memory}"]
+            if tool.writes_graph:
+                options += [f"--output={graph}", "--to=graph"]
+            document, message = self._run([words[0], *options, *words[1:]], Path(folder, "out"))
+            if document is None:
+                return ToolAnswer({}, message)
+            if tool.writes_graph and graph.exists():
+                document["artifacts"] = []
+                document["graph"] = graph.read_text(encoding="utf-8")
+        failed = document.get("error")
+        answer = bounded(document, self.answer_bytes)
+        return ToolAnswer(answer, _error_text(failed) if failed else None)
+
+    def _checked(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+        """The arguments, if they fit a schema. Raises CfgraphError otherwise."""
+        import jsonschema
+
+        try:
+            jsonschema.validate(arguments, schema)
+        except jsonschema.ValidationError as error:
+            name = ".".join(map(str, error.absolute_path))
+            raise CfgraphError(f"{name}: {error.message}" if name else error.message) from None
+        return arguments
+
+    def _run(self, words: list[str], output: Path) -> tuple[dict[str, Any] | None, str]:
+        """The document of a command; without one, a message."""
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(_PREFIX)
+        }
+        with output.open("w+b") as stream:
+            try:
+                done = subprocess.run(
+                    [sys.executable, "-P", "-m", "cfgraph", *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.PIPE,
+                    env=environment,
+                    timeout=self.seconds + _GRACE_SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return None, f"the command was ended after {self.seconds} s"
+            if stream.tell() > _MAX_DOCUMENT or os.fstat(stream.fileno()).st_size > _MAX_DOCUMENT:
+                return None, "the answer is too large; ask for a part of it, such as one node"
+            stream.seek(0)
+            try:
+                return json.loads(stream.read()), ""
+            except ValueError:
+                message = done.stderr.decode(errors="replace").strip()[-_MAX_MESSAGE:]
+                return None, message or f"the command ended with status {done.returncode}"
+
+
+def _error_answer(error: CfgraphError) -> ToolAnswer:
+    return ToolAnswer({}, _error_text(error.to_json()))
+
+
+def _error_text(error: Mapping[str, Any]) -> str:
+    """The message of an error, with its code, place, and hint."""
+    code = f"[{error['code']}]" if error.get("code") else ""
+    lines = [f"error{code}: {error['message']}"]
+    lines += [f"at {', '.join(map(str, error['where'].values()))}"] if error.get("where") else []
+    lines += [f"hint: {error['hint']}"] if error.get("hint") else []
+    return "\n".join(lines)[:_MAX_MESSAGE]
