@@ -12,6 +12,7 @@ from cfgraph.console.graph_files import artifact
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import StagedFiles, read_file, read_stream
 from cfgraph.ir.files import located_error, text_format
+from cfgraph.ir.serde.foreign_formats import foreign_format_error
 from cfgraph.ir.text.formatter import format_text
 
 
@@ -56,7 +57,8 @@ def _formatted(path: str, data: bytes) -> bytes:
             hint = f"cfgraph convert {path} -o FILE.graph"
             raise InvalidInput("the file is not a graph in the text format", hint=hint)
         return format_text(data)
-    except InvalidInput as error:
+    except InvalidInput as fault:
+        error = foreign_format_error(data) or fault
         raise located_error(error, "standard input" if path == STDIN else path) from None
 
 

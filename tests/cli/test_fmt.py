@@ -45,6 +45,9 @@ def test_a_faulty_file_keeps_all_files_as_they_are(
     assert (folder / "untidy.graph").read_text() == UNTIDY
     done = command("fmt", counter)
     assert (done.code, "hint: cfgraph convert" in done.err) == (3, True)
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    (folder / "pointer.graph").write_text(pointer)
+    assert "git lfs pull" in command("fmt", "pointer.graph").err
     (folder / "empty.graph").touch()
     assert command("fmt", "empty.graph").code == 3
     assert command("fmt", "missing.graph").code == 3
