@@ -290,7 +290,7 @@ class DerivativeRequest:
             raise UsageError(message, hint=hint)
         if self.recompute is not None and self.order > 1:
             message = f"recompute is not supported for gradients of order {self.order}"
-            hint = "omit --recompute, or request order 1"
+            hint = "omit recompute, or request order 1"
             raise Unsupported(message, hint=hint, code="CFG510")
 
 

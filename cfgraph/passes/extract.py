@@ -196,7 +196,7 @@ class ExtractionPlan:
                     f"{frame.path} carries from one iteration to the next",
                     node=merges[0],
                     frame=frame.path,
-                    hint=f"add --inputs {','.join(names[:_MAX_NAMES])}; or name outputs outside of "
+                    hint=f"add inputs {','.join(names[:_MAX_NAMES])}; or name outputs outside of "
                     "the loop to keep it whole",
                 )
 
@@ -264,7 +264,7 @@ class ExtractionPlan:
         variables = [node.name for node in self.nodes if is_variable(node)]
         if variables:
             names = first_names(variables, _MAX_NAMES)
-            texts.append(f"the extracted graph reads variables: {names}; run it with --variables")
+            texts.append(f"the extracted graph reads variables: {names}; a run needs their values")
         return tuple(texts)
 
     def apply(self, values: Mapping[Output, Any]) -> dict[Output, Output]:

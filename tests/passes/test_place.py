@@ -144,7 +144,7 @@ def test_requests_that_conflict_over_a_variable_are_both_named() -> None:
         "v and read share a resource",
     ):
         assert phrase in error.message
-    assert "--soft" in (error.hint or "")
+    assert "soft placement" in (error.hint or "")
 
 
 def test_soft_placement_keeps_the_first_of_two_requests_that_conflict() -> None:

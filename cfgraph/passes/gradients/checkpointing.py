@@ -222,7 +222,7 @@ def _require_separable(loop: WhileLoop) -> None:
 def _unsupported_form(loop: WhileLoop, node: Node, problem: str) -> Unsupported:
     path = loop.frame.path
     message = f"{node.op} in the loop {path} {problem}"
-    hint = "omit --recompute: the loop cannot be split into segments"
+    hint = "omit recompute: the loop cannot be split into segments"
     return Unsupported(message, node=node, frame=path, hint=hint, code="CFG504")
 
 
@@ -329,7 +329,7 @@ def _square_root_length(region: Region, shapes: StaticShapes) -> int:
     if count is None:
         path = frame.path
         message = f"trip count of loop {path} is not statically known"
-        hint = "set the number of iterations between checkpoints: --recompute K"
+        hint = "set recompute to the number of iterations between checkpoints"
         node = frame.loop_cond or frame.enters[0]
         raise Unsupported(message, node=node, frame=path, hint=hint, code="CFG510")
     return max(1, isqrt(max(0, count - 1)) + 1)

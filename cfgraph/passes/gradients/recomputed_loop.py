@@ -126,7 +126,7 @@ def _loop_nodes(region: Region) -> Iterator[Node]:
 def _impure_loop(region: Region, node: Node, problem: str) -> Unsupported:
     path = region.frame.path
     message = f"{node.op} {problem}: the loop {path} cannot be recomputed"
-    hint = "omit --recompute, so that the loop saves all values that its gradient needs"
+    hint = "omit recompute, so that the loop saves all values that its gradient needs"
     return Unsupported(message, node=node, frame=path, hint=hint, code="CFG510")
 
 

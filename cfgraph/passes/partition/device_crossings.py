@@ -133,7 +133,7 @@ def _full_device_name(node: Node) -> str:
         return str(parts)
     request = f"only {node.device!r}" if node.device else "no device"
     message = f"the node is not placed: it has {request}, expected a full device name"
-    hint = "name the devices, such as --devices cpu:0,gpu:0, or call cfgraph.place first"
+    hint = "name the devices, such as cpu:0,gpu:0, or place the graph first"
     raise InvalidInput(message, node=node, hint=hint, code="CFG420")
 
 
