@@ -46,16 +46,33 @@ def test_files_outside_of_the_roots_are_refused(folder: Path, name: str) -> None
     assert roots.resolve("../secret.graph") == os.path.realpath(folder.parent / "secret.graph")
 
 
-@pytest.mark.parametrize("path", ["model", "model/saved_model.pb", "model/variables/variables"])
-def test_links_out_of_a_model_are_refused(folder: Path, path: str) -> None:
+@pytest.mark.parametrize("linked", ["variables/variables.index", "variables", "saved_model.pb"])
+@pytest.mark.parametrize(
+    "path", ["model", "model/saved_model.pb", "model/variables", "model/variables/variables"]
+)
+def test_links_out_of_a_model_are_refused(folder: Path, path: str, linked: str) -> None:
     roots = Roots([str(folder)])
     assert roots.resolve(path) == os.path.realpath(folder / path)
-    index = folder / "model" / "variables" / "variables.index"
-    shutil.copy(index, folder.parent)
-    index.unlink()
-    os.symlink(folder.parent / "variables.index", index)
+    file = folder / "model" / linked
+    outside = folder.parent / "outside"
+    file.rename(outside)
+    file.symlink_to(outside)
     with pytest.raises(UsageError, match="outside of the folders"):
         roots.resolve(path)
+
+
+def test_links_are_followed_within_the_roots(folder: Path) -> None:
+    roots = Roots([str(folder)])
+    variables = folder / "model" / "variables"
+    variables.rename(folder / "other")
+    variables.symlink_to(folder / "other")
+    assert roots.resolve("model")
+    (folder / "other" / "x").symlink_to(folder.parent / "secret.graph")
+    with pytest.raises(UsageError, match="outside of the folders"):
+        roots.resolve("model")
+    (folder / "other" / "x").unlink()
+    (folder / "other" / "loop").symlink_to(folder / "other")
+    assert roots.resolve("model")
 
 
 @pytest.mark.parametrize("text", ["n=@/etc/passwd", "@x.npz", " @x", "n= f32[2]@/x", "n=i32@x"])

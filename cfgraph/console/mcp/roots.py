@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from cfgraph.errors import UsageError
-from cfgraph.ir.file_io import SAVED_MODELS
 
 _MAX_ENTRIES: Final = 20_000
+# of a SavedModel: a run reads them next to its graph
+_MODEL_FOLDERS: Final = ("variables", "assets")
 _JSON_STARTS: Final = ('"', "[")
 
 
@@ -56,16 +57,27 @@ class Roots:
 
 
 def _files_of_model(path: Path) -> Iterator[Path]:
-    """The files that a command may read for a path: those of a folder, or next to a prefix.
+    """The files that a command may read for a path: those of a folder, or next to a file.
 
-    Raises UsageError for a folder with too many of them.
+    Raises UsageError for too many of them. A folder comes before what is in it, so that a link can
+    be refused before it is followed.
     """
-    folder = path.parent if path.name in SAVED_MODELS else path
-    if not folder.is_dir():
-        yield from path.parent.glob(f"{_escaped(path.name)}.*") if path.parent.is_dir() else ()
-        return
+    if path.is_dir():
+        yield from _tree(path)
+    else:
+        yield from path.parent.glob(f"{_escaped(path.name)}.*")
+        for name in _MODEL_FOLDERS:
+            yield from _tree(path.parent / name)
+    for parent in {path, path.parent}:
+        if parent.name in _MODEL_FOLDERS:  # a checkpoint of a SavedModel, which is read too
+            yield from _tree(parent.parent)
+
+
+def _tree(folder: Path) -> Iterator[Path]:
+    """A folder and all below it, also through links."""
+    yield folder
     count = 0
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder, followlinks=True):
         for name in (*folders, *files):
             count += 1
             if count > _MAX_ENTRIES:
