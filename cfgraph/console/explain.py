@@ -26,6 +26,7 @@ from cfgraph.console.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.selection import GraphView, find_node
 from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.console.stablehlo import ModuleExplanation, is_module
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
@@ -212,7 +213,7 @@ class NodeExplanation:
     `unconditional` is set for a predicate or a Switch: the nodes that run whatever the value of the
     predicate, although only one branch uses them. `implementation` is set for a call of a function
     with several implementations: the one that its device selects. `code` is the line of a Python
-    file that computes it.
+    file that computes it. `module` is set for a call of a StableHLO module.
     """
 
     facts: Explanation
@@ -221,6 +222,7 @@ class NodeExplanation:
     full: bool
     implementation: str | None = None
     code: SourceLine | None = None
+    module: ModuleExplanation | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the member `node` of the document."""
@@ -238,11 +240,16 @@ class NodeExplanation:
             extra["implementation"] = self.implementation
         if self.code is not None:
             extra["source"] = self.code.to_json()
+        if self.module is not None:
+            extra["module"] = self.module.to_json()
         return _node_json(self.facts) | extra
 
     def print(self, out: Page) -> None:
         """Print the explanation as text."""
         _print_node(out, self.facts, [*_edge_rows(self.facts, self.full), *self._more()])
+        if self.module is not None:
+            out.line()
+            self.module.print(out)
 
     def _more(self) -> Iterator[tuple[str, str, str]]:
         if self.implementation is not None:
@@ -319,6 +326,13 @@ def _explain(
             raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
         measure = None if run is None else run.prepare(source, names).iterations
         return "loop", explain_loop(graph, subject, measure)
+    selection = find_node(GraphView(graph), subject.removeprefix("^"))
+    module = None
+    if is_module(selection.nodes[0]):
+        title = selection.view.title(selection.nodes[0])
+        module = ModuleExplanation.of_node(title, selection.nodes[0], full)
+        if selection.view.name and run is None:
+            return "module", module
     require_outside_functions(graph, subject)
     facts = explain_node(graph, subject)
     prepared = None if run is None else run.prepare(source, names, [facts.node])
@@ -328,7 +342,7 @@ def _explain(
     unconditional = _unconditional_work(graph, facts)
     called = called_implementation(graph, facts.node)
     code = None if find_line is None else find_line(graph, facts.node)
-    return "node", NodeExplanation(facts, unconditional, outcome, full, called, code)
+    return "node", NodeExplanation(facts, unconditional, outcome, full, called, code, module)
 
 
 def is_loop(graph: Graph, subject: str) -> bool:

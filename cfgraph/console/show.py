@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
@@ -39,6 +40,7 @@ from cfgraph.console.show_tables import (
     partitions_table,
     routes_table,
 )
+from cfgraph.console.stablehlo import ModuleSummary, module_summaries, modules_table
 from cfgraph.console.values import type_text as value_type
 from cfgraph.console.values import value_json, value_text
 from cfgraph.errors import UsageError
@@ -66,11 +68,12 @@ def print_summary(
     commands: Sequence[str],
     parts: Partitions | None,
     saved: SavedModelSummary | None,
+    modules: Sequence[ModuleSummary] = (),
 ) -> None:
     """Print a summary and the suggested next commands.
 
     `parts` is set for a partitioned graph, `saved` for a SavedModel, whose signatures replace the
-    likely inputs and outputs.
+    likely inputs and outputs. `modules` are StableHLO modules.
     """
     out.heading(source.path, _counts_text(source, summary))
     if saved is not None:
@@ -84,6 +87,8 @@ def print_summary(
     if summary.functions:
         limit = None if saved is None else _MAX_SIGNATURE
         _print_section(out, "functions", tables.functions_table(summary.functions, limit))
+    if modules:
+        _print_section(out, "modules", modules_table(modules))
     if parts is not None:
         _print_section(out, "devices", partitions_table(parts))
         _print_section(out, "messages", routes_table(parts))
@@ -312,6 +317,11 @@ class _ShowCommand:
             self._parts = device_partitions(self.graph, self.whole.frames)
         return self._parts
 
+    @cached_property
+    def modules(self) -> list[ModuleSummary]:
+        """The StableHLO modules of the graph and its functions."""
+        return module_summaries(self.graph)
+
     def print(self) -> None:
         """Print or write what the options request."""
         options = self.options
@@ -388,6 +398,8 @@ class _ShowCommand:
             summary[name] = dict(summary[name])
         if self.parts:
             summary["parts"] = partitions_json(self.parts)
+        if self.modules:
+            summary["modules"] = [module.to_json() for module in self.modules]
         if self.saved:
             summary["signatures"] = signatures_json(self.saved.contents)
             summary["suggestions"] = self.saved.commands
@@ -407,7 +419,7 @@ class _ShowCommand:
         else:
             saved = self.saved
             commands = saved.commands if saved and saved.commands else [self.next_command()]
-            print_summary(out, self.source, self.summary, commands, self.parts, saved)
+            print_summary(out, self.source, self.summary, commands, self.parts, saved, self.modules)
             if self.source.format == "saved_model":
                 note(saved_variables_note(self.source))
 

@@ -32,6 +32,7 @@ from cfgraph.console.picture.bodies import (
 from cfgraph.console.picture.boxes import PictureBox
 from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.console.show_tables import output_types
+from cfgraph.console.stablehlo import copied_selection, is_module, module_selections
 from cfgraph.console.values import value_text
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import TensorValue
@@ -91,7 +92,8 @@ def picture_model(
     `only` is the device of all nodes, whatever they request; `rest` are nodes in a closed box.
     """
     graph, functions = with_call_shapes(graph, functions)
-    builder = _PictureBuilder(graph.view.graph, only)
+    graph, functions, rest, notes = with_module_bodies(graph, functions, rest)
+    builder = _PictureBuilder(graph.view.graph, only, notes=notes)
     builder.add(graph)
     for body in functions:
         builder.add(body)
@@ -110,6 +112,22 @@ def picture_model(
         "links": builder.links(graph),
         "findings": builder.findings(),
     }
+
+
+def with_module_bodies(
+    graph: NodeSelection, functions: Sequence[NodeSelection], rest: RestOfGraph
+) -> tuple[NodeSelection, list[NodeSelection], RestOfGraph, list[str]]:
+    """The selections with those of the bodies of StableHLO modules; nodes that call one are copies.
+
+    Returns notes on modules that cannot be read.
+    """
+    if any(map(is_module, graph.nodes)):
+        graph = copied_selection(graph)
+        nodes = graph.view.graph.nodes
+        rest = rest._replace(nodes=frozenset(nodes[node.name] for node in rest.nodes))
+    selections = [graph, *functions]
+    bodies, notes = module_selections(selections)
+    return graph, [*functions, *bodies], rest, notes
 
 
 def _op_info(name: str, graph: Graph) -> dict[str, Any]:
