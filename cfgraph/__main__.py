@@ -31,7 +31,6 @@ from cfgraph.cli.command_line import interruption_reporter, run  # noqa: E402
 from cfgraph.cli.progress import ProgressLine  # noqa: E402
 from cfgraph.cli.standard_streams import exit_code_with_output, guard_standard_streams  # noqa: E402
 from cfgraph.cli.watchdog import Interruption, Watchdog  # noqa: E402
-from cfgraph.ir.temporary_folders import remove_temporary_folders  # noqa: E402
 from cfgraph.limits import abandoned_work_continues  # noqa: E402
 
 
@@ -64,7 +63,8 @@ def main() -> None:
         os._exit(code)
     if watchdog.raised or abandoned_work_continues():
         # a large heap takes seconds to free, and XLA to compile
-        remove_temporary_folders()
+        if (folders := sys.modules.get("cfgraph.ir.temporary_folders")) is not None:
+            folders.remove_temporary_folders()
         os._exit(code)
     # the last collections of the interpreter take a sixth of a short command's time
     gc.freeze()

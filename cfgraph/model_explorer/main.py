@@ -16,7 +16,8 @@ from dacite import Config, from_dict
 
 import cfgraph
 from cfgraph.console.model_explorer.explain_data import critical_cycles_values, liveness_values
-from cfgraph.console.model_explorer.graph_json import graph_collection, graph_members
+from cfgraph.console.model_explorer.graph_json import graph_collection
+from cfgraph.console.model_explorer.identifiers import graph_members
 from cfgraph.console.model_explorer.node_data import Values, node_data
 from cfgraph.console.selection import GraphView
 from cfgraph.errors import DOCUMENTATION, CfgraphError

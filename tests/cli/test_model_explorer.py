@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.console.model_explorer.graph_json import graph_collection, graph_members
+from cfgraph.console.model_explorer.graph_json import graph_collection
+from cfgraph.console.model_explorer.identifiers import graph_members
 from cfgraph.console.model_explorer.node_data import node_data
 from cfgraph.console.selection import GraphView
 from tests.cli.chromium import Chromium, program

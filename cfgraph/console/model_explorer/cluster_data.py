@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.graph_files import artifact
-from cfgraph.console.model_explorer.graph_json import graph_members
+from cfgraph.console.model_explorer.identifiers import graph_members
 from cfgraph.console.model_explorer.node_data import NodeDataFile
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.cluster.formation.report import Clustering

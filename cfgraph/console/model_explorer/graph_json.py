@@ -1,9 +1,7 @@
 """A graph as JSON of Model Explorer: its nodes, loops and function bodies as subgraphs, overlays.
 
-Graphs and nodes have the identifiers of Model Explorer's own view of a GraphDef, so that data per
-node fit both: the graph is `main` and a function has its name; a node is its index, and in a
-function the first node stands for the arguments. A loop of Enter and Exit is a further graph, of
-the frame's path, with the indices of `main`.
+The module `identifiers` names graphs and nodes, so that data per node fit this view and Model
+Explorer's own.
 """
 
 from __future__ import annotations
@@ -17,29 +15,21 @@ from typing import Any, Final
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.console.graph_files import artifact
+from cfgraph.console.model_explorer.identifiers import ARGUMENTS, MAIN, loop_nodes, node_ids
 from cfgraph.console.model_explorer.overlays import edge_overlays
 from cfgraph.console.selection import GraphView, function_bodies
 from cfgraph.console.show_tables import output_types
 from cfgraph.console.values import value_text
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.file_io import write_atomically
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_lines
 from cfgraph.ir.text.printer import AttrPrinter
 
-MAIN: Final = "main"
-ARGUMENTS: Final = "0"
 _ARGUMENTS_LABEL: Final = "GraphInputs"
 _RESULTS_LABEL: Final = "GraphOutputs"
 _MAX_TEXT: Final = 400
 _CONTROL: Final = "control"
-
-
-def node_ids(view: GraphView) -> dict[Node, str]:
-    """The identifier of each node; arguments of a function share one."""
-    ids = dict.fromkeys(view.arguments, ARGUMENTS)
-    nodes = [node for node in view.graph if node not in ids]
-    return ids | {node: str(index) for index, node in enumerate(nodes, start=int(bool(view.name)))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +60,13 @@ def graph_collection(whole: GraphView, path: str) -> dict[str, Any]:
     return {"label": PurePath(path).name, "graphs": graphs}
 
 
-def loop_nodes(frame: Frame) -> list[Node]:
-    """The nodes of a loop's graph: those that run in its frame, and its Enters."""
-    return [*frame.enters, *frame.nodes]
-
-
 class _ViewWriter:
     """Writer of the graphs of one view: its own, and one per loop."""
 
     def __init__(self, view: GraphView, functions: Iterable[str]) -> None:
         self.view = view
         self.functions = functions
-        self.ids = node_ids(view)
+        self.ids = node_ids(view.graph, view.arguments, is_function=bool(view.name))
         self.printer = AttrPrinter()
         self.loops: dict[Node, list[str]] = {}
         for frame in view.frames.all[1:]:
@@ -197,13 +182,3 @@ def _metadata(port: int, name: str, text: str) -> dict[str, Any]:
 def _attr(key: str, value: str) -> dict[str, str]:
     text = clean_lines(value)
     return {"key": key, "value": text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"}
-
-
-def graph_members(graph: Graph) -> dict[str, dict[str, str]]:
-    """The nodes of `main` and of each loop: identifiers by name, by the graph's identifier."""
-    view = GraphView(graph)
-    ids = node_ids(view)
-    members = {MAIN: {node.name: id for node, id in ids.items()}}
-    for frame in view.frames.all[1:]:
-        members[frame.path] = {node.name: ids[node] for node in loop_nodes(frame)}
-    return members

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cfgraph.cli.output import note
-from cfgraph.console.model_explorer.graph_json import MAIN
+from cfgraph.console.model_explorer.identifiers import MAIN
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import write_atomically
 

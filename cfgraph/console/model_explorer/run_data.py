@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cfgraph.console.model_explorer.graph_json import graph_members
+from cfgraph.console.model_explorer.identifiers import graph_members
 from cfgraph.console.model_explorer.node_data import NodeDataFile, Values
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph
