@@ -176,12 +176,13 @@ def module_selections(
 
 
 def copied_selection(selection: NodeSelection) -> NodeSelection:
-    """The same nodes in a copy of their graph."""
+    """The same nodes in a copy of their graph, of which the original is the caller."""
     view = selection.view
     graph = copy_graph(view.graph)
     arguments = {graph[node.name]: types for node, types in view.arguments.items()}
     results = [item and graph[item.node.name].output(item.port) for item in view.results]
-    copied = replace(view, graph=graph, arguments=arguments, results=results)
+    whole = view.caller or view.graph
+    copied = replace(view, graph=graph, arguments=arguments, results=results, caller=whole)
     return NodeSelection(copied, [graph[node.name] for node in selection.nodes])
 
 

@@ -89,6 +89,7 @@ def test_a_page_draws_the_bodies(kind: str, request: pytest.FixtureRequest) -> N
         assert any(label.endswith(suffix) for label in labels), suffix
     (adding, *_) = [node for node in model["nodes"] if node["op"] == "add"]
     assert adding["out"] == ["int32[]"]
+    assert (model["findings"], model["notes"]) == ([], [])
     modules = [node for node in source.graph if node.op == "XlaCallModule"]
     assert all("module_main" not in node.attrs for node in modules)
 

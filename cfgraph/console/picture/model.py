@@ -92,8 +92,9 @@ def picture_model(
     `only` is the device of all nodes, whatever they request; `rest` are nodes in a closed box.
     """
     graph, functions = with_call_shapes(graph, functions)
+    whole = graph.view.graph
     graph, functions, rest, notes = with_module_bodies(graph, functions, rest)
-    builder = _PictureBuilder(graph.view.graph, only, notes=notes)
+    builder = _PictureBuilder(whole, only, notes=notes)
     builder.add(graph)
     for body in functions:
         builder.add(body)
