@@ -140,7 +140,8 @@ class CycleGraph:
     """Dependencies between vertices; `nodes` lists the nodes that each vertex contains.
 
     An edge to a consumer of a `transparent` node starts from the predecessors of that node.
-    `in_cycle` are the nodes of loops that depend on themselves once each loop is one vertex.
+    `in_cycle` are the nodes between loops that depend on themselves once each loop is one vertex,
+    and `tangled` are the frames of those loops.
     """
 
     def __init__(self, frames: Frames, transparent: Collection[Node] = frozenset()) -> None:
@@ -155,6 +156,7 @@ class CycleGraph:
         self._earlier: dict[Vertex, Heap] = {}
         self._connect(frames, transparent)
         self.in_cycle: frozenset[Node] = frozenset()
+        self.tangled: frozenset[Frame] = frozenset()
         self._order = OrderLabels(self._acyclic_order())
         self._moves = _MOVES_PER_VERTEX * len(self.nodes)
         # numbers that grow in the topological order
@@ -223,6 +225,7 @@ class CycleGraph:
             for source in self.predecessors[vertex]:
                 if source in unsorted and unsorted.isdisjoint(self.successors[source]):
                     todo.append(source)
+        self.tangled = frozenset(frame for frame, v in self._loops.items() if v in unsorted)
         first, *rest = sorted(unsorted)
         for vertex in rest:
             self._absorb(first, vertex)
@@ -263,6 +266,11 @@ class CycleGraph:
         """Merge two vertices into the larger; return None, unchanged, if that closes a cycle."""
         early, late = sorted((a, b), key=self.rank.__getitem__)
         large, small = (b, a) if self._size(a) < self._size(b) else (a, b)
+        if self.successors[early].keys() <= {late}:
+            # no other vertex comes after the earlier one
+            self._update_heaps(self._order.replace([late], [large]))
+            self._absorb(large, small)
+            return large
         forward, backward = self._ends(early, late)
         if self._has_predecessor_after(late, early):
             if self._search(forward, backward) is not None:
@@ -272,6 +280,21 @@ class CycleGraph:
             self._update_heaps(self._order.replace([early], [large]))
         self._absorb(large, small)
         return large
+
+    def merge_nodes(self, target: Node, nodes: Iterable[Node]) -> list[Node]:
+        """Merge the vertices of nodes into that of another; return the nodes for which none can be.
+
+        A path between two of them over a third is no obstacle: the third is merged first.
+        """
+        pending, before = [*nodes], -1
+        while len(pending) != before:
+            before, left = len(pending), list[Node]()
+            for node in pending:
+                a, b = self.vertex_of[target], self.vertex_of[node]
+                if a != b and self.merge(a, b) is None:
+                    left.append(node)
+            pending = left
+        return pending
 
     def _reorder(self, forward: _PathSearch, backward: _PathSearch, large: Vertex) -> None:
         """Put all predecessors between the two ends before `large`, and all successors after it.
