@@ -21,6 +21,13 @@ from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import has_effect, is_a, lookup, makes_handle, may_write, role_of
 
 _COLOCATION_ATTR: Final = "_class"
+# nodes that are left out of bodies, and may wait for effects
+_OMITTED_ROLES: Final = (
+    Role.SWITCH,
+    Role.CONTROL_TRIGGER,
+    Role.NEXT_ITERATION,
+    Role.LOOP_COND,
+)
 # the tensor that another equals inside the body: for the output of a Switch, its data input
 TensorMapping = Callable[[Output], Output]
 # constants with at most as many elements are copied instead of being passed as arguments
@@ -102,7 +109,10 @@ class FunctionBodyWriter:
                 stack.pop()
                 continue
             sources = [self.mapping(source) for source in current.inputs]
-            controls = list(dict.fromkeys(self._earlier(current.controls)))
+            switches = [
+                tensor.node for tensor in current.inputs if role_of(tensor.node) is Role.SWITCH
+            ]
+            controls = list(dict.fromkeys(self._earlier([*current.controls, *switches])))
             missing = [source.node for source in sources if not self._has_copy(source)]
             missing += [control for control in controls if control not in self._clones]
             if missing:
@@ -117,13 +127,12 @@ class FunctionBodyWriter:
     def _earlier(self, controls: Iterable[Node]) -> Iterator[Node]:
         """Yield the nodes whose effects a node with these control inputs waits for."""
         todo = list(controls)
+        seen: set[Node] = set()
         for control in todo:
-            if control not in self.ordered:
+            if control in seen or control not in self.ordered:
                 continue
-            role = role_of(control)
-            if role is Role.SWITCH:
-                todo += [self.mapping(control.inputs[0]).node, *control.controls]
-            elif role in (Role.CONTROL_TRIGGER, Role.NEXT_ITERATION, Role.LOOP_COND):
+            seen.add(control)
+            if role_of(control) in _OMITTED_ROLES:
                 todo += [*(tensor.node for tensor in control.inputs), *control.controls]
             else:
                 yield control
