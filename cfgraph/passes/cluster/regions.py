@@ -182,6 +182,7 @@ class CompiledRegionRules(RegionRules):
     """Rules of regions that XLA compiles as a part of a cluster."""
 
     keep_devices = False
+    drops_unread = False
     max_nesting = MAX_NESTED_CALLS
 
     def __init__(self, regions: ClusterRegions) -> None:

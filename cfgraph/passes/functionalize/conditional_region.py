@@ -362,6 +362,8 @@ def _slots_by_branch(
 
 def effect_region(conditions: Deadness, effect: Node) -> ConditionalRegion:
     """Return the region of an effect that no Merge waits for: its innermost Switch decides it."""
+    if conditions.never_live(effect):
+        raise region_rejected("form", f"{effect.name} never runs", node=effect.name)
     tensor = deciding_switch(conditions, effect, conditions.of_control(effect))
     if tensor is None:
         text = f"no single predicate decides whether {effect.name} runs"

@@ -7,7 +7,7 @@ _SwitchN ▸ … ▸ Merge                   becomes      Case
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,16 +21,27 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import name_list
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ancestors, topological_order
-from cfgraph.ops.opdef.op import lookup, may_write, role_of
+from cfgraph.ir.traversal import topological_order
+from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.functionalize.converter_form import converter_form
 from cfgraph.passes.functionalize.dead_fetches import DEAD_VALUES, DeadFetches
-from cfgraph.passes.functionalize.function_body import ordered_nodes
+from cfgraph.passes.functionalize.decided_branches import DecidedBranches
 from cfgraph.passes.functionalize.functionalizer import Functionalizer
 from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import RegionReport
-from cfgraph.passes.functionalize.tensor_lists import FunctionalizedLists, functionalize_lists
+from cfgraph.passes.functionalize.tensor_lists import (
+    FunctionalizedLists,
+    functionalize_lists,
+    has_lists,
+)
+from cfgraph.passes.functionalize.unneeded_nodes import (
+    dead_ends,
+    drop_unneeded,
+    drop_unread_primitives,
+    remove_unread,
+    remove_with_sources,
+)
 from cfgraph.passes.lower.lower import drop_dangling_colocation
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
@@ -112,57 +123,48 @@ def _fetched_output(graph: Graph, name: str) -> Output:
     return graph[name[1:]].output() if name[:1] == "^" else graph.tensor(name)
 
 
+@dataclass(slots=True)
+class _PreparedGraph:
+    """A graph that contains only what is needed, with the rules for its regions.
+
+    `conditions` is its analysis, and `edits` the number of edits before it.
+    """
+
+    rules: RegionRules
+    conditions: Deadness
+    edits: int
+    dead: DeadFetches
+    dropped: list[str]
+    decided: DecidedBranches
+
+    @property
+    def rewrites(self) -> int:
+        """The number of fetches that got zeros, and of rewrites of decided branches."""
+        return len(self.dead.replaced) + self.decided.rewrites
+
+
 def _functionalize_valid(
     graph: Graph, fetched: dict[str, Output] | None, tensor_arrays: str, dead_as: str | None
 ) -> Functionalization:
     before = op_counts(graph)
-    read = () if fetched is None else fetched.values()
-    forwarded = _forward_single_branches(
-        graph, {tensor.node for tensor in read if tensor.port == 1}
-    )
-    dead = DeadFetches(graph, {})
-    if fetched is None:
-        conditions = deadness(graph, free_constants=True)
-        edits = graph.edits
-        ends, has_results = _dead_ends(graph, conditions)
-        dropped = _remove_with_sources(graph, ends) if has_results else []
-        if not has_results:
-            dead = DeadFetches(graph, _named_outputs(ends))
-            dead.resolve(conditions, dead_as)
-        results = {node for node in graph if not node.uses}
-        values = {node for node in results if role_of(node) is not None or not _is_effect(node)}
-        rules = RegionRules(results, values, has_named_fetches=False)
-    else:
-        tensors = {name: tensor for name, tensor in fetched.items() if name[:1] != "^"}
-        dropped = _drop_unneeded(graph, [tensor.node for tensor in fetched.values()])
-        conditions = deadness(graph, free_constants=True)
-        edits = graph.edits
-        dead = DeadFetches(graph, tensors)
-        dead.resolve(conditions, dead_as)
-        nodes = {
-            name: dead.replaced.get(tensor.node, tensor.node) for name, tensor in fetched.items()
-        }
-        indices = {nodes[name] for name, tensor in tensors.items() if tensor.port == 1}
-        rules = RegionRules(nodes.values(), {nodes[name] for name in tensors}, indices)
-    rules.shapes = infer_shapes(graph)
+    prepared = _prepare(graph, fetched, dead_as)
+    rules, dead, dropped = prepared.rules, prepared.dead, prepared.dropped
     lists = FunctionalizedLists()
-    if tensor_arrays == "lists" and len(frames(graph).all) > 1:
+    if tensor_arrays == "lists" and len(frames(graph).all) > 1 and has_lists(graph):
         liveness = liveness_rule(graph, "exact")
         lists = functionalize_lists(graph, liveness, {}, rules.fetched, traced=True)
     functionalizer = Functionalizer(graph, rules)
-    functionalizer.run(lists.original_ops(), conditions if graph.edits == edits else None)
+    is_current = graph.edits == prepared.edits
+    functionalizer.run(lists.original_ops(), prepared.conditions if is_current else None)
+    if functionalizer.rejected:
+        dropped += _retry_decided(functionalizer, prepared.decided)
     for name, reason in dead.reasons.items():
         node = dead.fetched[name].node
         functionalizer.reject("conditional", name, {node.name: node.op}, reason)
-    dropped += [node.name for node in _drop_unread_triggers(graph, rules)]
-    regions = (
-        *functionalizer.functionalized.values(),
-        *functionalizer.nested,
-        *functionalizer.rejected.values(),
-    )
+    dropped += drop_unread_primitives(graph, rules.fetched)
+    regions = functionalizer.regions()
     replaced = sum(region.replacement is not None for region in regions)
-    rewrites = replaced + len(dropped) + forwarded + len(dead.replaced) + functionalizer.divided
-    rewrites += lists.replaced
+    rewrites = replaced + prepared.rewrites + len(dropped) + functionalizer.divided + lists.replaced
     if rewrites:
         graph.reorder(topological_order(graph).nodes)
         drop_dangling_colocation(graph, graph)
@@ -176,6 +178,69 @@ def _functionalize_valid(
         dropped=tuple(dropped),
         resources=tuple(report for report in lists.rejected.values() if _is_resource(report)),
     )
+
+
+def _retry_decided(functionalizer: Functionalizer, decided: DecidedBranches) -> list[str]:
+    """Drop branches that never run, and try again what was rejected; return the dropped names."""
+    graph, rules = functionalizer.graph, functionalizer.rules
+    conditions = deadness(graph, free_constants=True)
+    unread = {node for node in graph if not node.uses}
+    if not decided.drop_never_live(conditions):
+        return []
+    unneeded = [
+        node
+        for node in graph
+        if not node.uses and node not in unread and functionalizer.is_droppable(node, conditions)
+    ]
+    removed = remove_unread(
+        graph,
+        unneeded,
+        lambda node: node not in rules.fetched and functionalizer.is_droppable(node, conditions),
+    )
+    functionalizer.run()
+    return [*decided.dropped, *(node.name for node in removed)]
+
+
+def _prepare(
+    graph: Graph, fetched: dict[str, Output] | None, dead_as: str | None
+) -> _PreparedGraph:
+    """Drop what no fetch needs and what never runs; give dead fetches a value."""
+    read = () if fetched is None else fetched.values()
+    decided = DecidedBranches(
+        graph,
+        [tensor.node for tensor in read],
+        [tensor.node for tensor in read if tensor.port == 1],
+    )
+    decided.forward_single()
+    dropped = [] if fetched is None else drop_unneeded(graph, decided.fetched)
+    conditions, edits = deadness(graph, free_constants=True), graph.edits
+    named = fetched
+    if fetched is None:
+        ends, has_results = dead_ends(graph, conditions)
+        if has_results:
+            dropped += remove_with_sources(graph, ends)
+        else:
+            named = _named_outputs(ends)
+    dead = DeadFetches(graph, {n: each for n, each in (named or {}).items() if n[:1] != "^"})
+    dead.resolve(conditions, dead_as)
+    rules = _rules(graph, fetched, dead.replaced)
+    rules.shapes = infer_shapes(graph)
+    decided.fetched, decided.fetched_indices = rules.fetched, rules.fetched_indices
+    return _PreparedGraph(rules, conditions, edits, dead, dropped, decided)
+
+
+def _rules(
+    graph: Graph, fetched: dict[str, Output] | None, replaced: Mapping[Node, Node]
+) -> RegionRules:
+    """Return the rules for fetches, some of which are replaced, or for all results."""
+    if fetched is None:
+        results = {node for node in graph if not node.uses}
+        values = {node for node in results if role_of(node) is not None or not _is_effect(node)}
+        return RegionRules(results, values, has_named_fetches=False)
+    nodes = {name: replaced.get(tensor.node, tensor.node) for name, tensor in fetched.items()}
+    tensors = {name: tensor for name, tensor in fetched.items() if name[:1] != "^"}
+    indices = {nodes[name] for name, tensor in tensors.items() if tensor.port == 1}
+    return RegionRules(nodes.values(), {nodes[name] for name in tensors}, indices)
 
 
 def _named_outputs(nodes: Iterable[Node]) -> dict[str, Output]:
@@ -194,105 +259,8 @@ def _is_effect(node: Node) -> bool:
     return op is None or op.effects.stateful
 
 
-def _forward_single_branches(graph: Graph, fetched_indices: Collection[Node]) -> int:
-    """Replace Switches of one output, and Merges of one input, by identities; return the number."""
-    replaced = 0
-    ordered: Collection[Node] | None = None
-    for node in list(graph):
-        role = role_of(node)
-        types = tuple(tensor.dtype for tensor in node.inputs)
-        if role is Role.MERGE and len(node.inputs) == 1:
-            if node.readers(1) or node in fetched_indices:
-                continue
-            if node.controls:
-                ordered = ordered_nodes(graph.nodes.values()) if ordered is None else ordered
-                _wait_for_effects(graph, node, ordered)
-            graph.set_op(node, "Identity", {"T": node.attr("T")})
-            replaced += 1
-        elif role is Role.SWITCH and registry.output_count(node) == 1 and None not in types:
-            # it waits for the index
-            graph.set_op(node, "IdentityN", {"T": types})
-            replaced += 1
-    return replaced
-
-
-def _wait_for_effects(graph: Graph, merge: Node, ordered: Collection[Node]) -> None:
-    """Let a Merge wait for its control inputs, which may be dead, through a ControlTrigger.
-
-    Those that follow no effect are dropped.
-    """
-    controls = [control for control in merge.controls if control in ordered]
-    if controls:
-        name = f"{merge.name}/order"
-        trigger = graph.add("ControlTrigger", name=name, controls=controls, device=merge.device)
-        controls = [trigger]
-    graph.connect(merge, merge.inputs, controls)
-
-
 def _is_resource(report: RegionReport) -> bool:
     return any((op := lookup(name)) is None or op.effects.stateful for name in report.ops.values())
-
-
-def _is_input(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is not None and op.effects.is_input and not node.inputs
-
-
-def _drop_unneeded(graph: Graph, fetched: Iterable[Node]) -> list[str]:
-    """Remove what no fetch needs; return the names."""
-    needed = set(ancestors(graph, fetched))
-    unneeded = [node for node in graph if node not in needed and not _is_input(node)]
-    graph.remove(*unneeded)
-    return [node.name for node in unneeded]
-
-
-def _dead_ends(graph: Graph, conditions: Deadness) -> tuple[list[Node], bool]:
-    """Return nodes without effects that may be dead and that nothing reads.
-
-    Also return true if the graph has other results.
-    """
-    ends = [node for node in graph if not node.uses]
-    if not any(role_of(node) is Role.SWITCH for node in graph):
-        return [], True
-    frame_of, root = conditions.frames.of_outputs, conditions.frames.root
-    dead = [
-        node
-        for node in ends
-        if not may_write(node)
-        and not (frame_of.get(node, root) is root and conditions.always_live(node))
-    ]
-    return dead, any(not _is_input(node) for node in set(ends).difference(dead))
-
-
-def _remove_with_sources(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """Remove nodes that nothing reads, and what only they read; return the names."""
-    removed: list[str] = []
-    todo = [*nodes]
-    while todo:
-        node = todo.pop()
-        sources = dict.fromkeys([*(tensor.node for tensor in node.inputs), *node.controls])
-        graph.remove(node)
-        removed.append(node.name)
-        todo += [
-            source
-            for source in sources
-            if not source.uses and not may_write(source) and (source.inputs or source.controls)
-        ]
-    return removed
-
-
-def _drop_unread_triggers(graph: Graph, rules: RegionRules) -> list[Node]:
-    """Remove primitives that nothing reads any more; return them."""
-    removed: list[Node] = []
-    todo = [node for node in graph if role_of(node) is not None]
-    for node in todo:
-        is_present = graph.nodes.get(node.name) is node
-        if not is_present or node.uses or role_of(node) is None or node in rules.fetched:
-            continue
-        todo += [*(tensor.node for tensor in node.inputs), *node.controls]
-        graph.remove(node)
-        removed.append(node)
-    return removed
 
 
 def _new_names(graph: Graph, functionalizer: Functionalizer) -> dict[str, tuple[str, ...]]:

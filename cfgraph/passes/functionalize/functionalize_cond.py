@@ -53,6 +53,7 @@ class PlannedCall:
     cone: RegionCone
     ordered: Mapping[Node, None]
     effects: tuple[list[Node], ...]
+    inside: frozenset[Node]
 
     @classmethod
     def of_region(cls, region: ConditionalRegion, rules: RegionRules) -> PlannedCall:
@@ -67,13 +68,13 @@ class PlannedCall:
         for node in cone.inside:
             if must_run_once(node) and role_of(node) is None:
                 effects[region.branch_of(node)].append(node)
-        plan = cls(region, cone, ordered, effects)
+        plan = cls(region, cone, ordered, effects, frozenset(cone.inside))
         if ordered:
             plan._require_inner_uses(rules)
         return plan
 
     def _require_inner_uses(self, rules: RegionRules) -> None:
-        inside, targets = {*self.cone.inside}, {*self.region.targets}
+        inside, targets = self.inside, {*self.region.targets}
         for node in self.cone.inside:
             if node not in self.ordered:
                 continue
@@ -214,7 +215,7 @@ def _forward_results(
 
 def _move_effects(graph: Graph, plan: PlannedCall, call: Node) -> None:
     """Let what waits for effects of the branches wait for the call; remove the effects."""
-    inside = {*plan.cone.inside}
+    inside = plan.inside
     for node in plan.cone.inside:
         if node not in plan.ordered or node is call:
             continue
@@ -242,7 +243,7 @@ def _branch_function(
 ) -> Function:
     region = plan.region
     label = f"branch{branch}" if region.selector.is_index else _BRANCH_NAMES[branch]
-    inside = {*plan.cone.inside}
+    inside = plan.inside
 
     def value_in_branch(tensor: Output) -> Output:
         while role_of(tensor.node) is Role.SWITCH and tensor.node in inside:
@@ -330,19 +331,11 @@ class SharedCalls:
 
     def _require_merged(self, targets: list[Node], once: Mapping[Node, None]) -> None:
         """Make the effects of a region, and what follows them, one vertex with it."""
-        first, vertex_of = targets[0], self._dependencies.vertex_of
-        pending = [*reversed([*targets[1:], *once])]
-        while pending:
-            left = []
-            for node in pending:
-                a, b = vertex_of[first], vertex_of[node]
-                # a path over a node that is one vertex with them later is none then
-                if a != b and self._dependencies.merge(a, b) is None:
-                    left.append(node)
-            if len(left) == len(pending):
-                text = f"what waits for {left[0].name} leads back to {first.name}"
-                raise region_rejected("effects", text, node=left[0].name)
-            pending = left
+        first = targets[0]
+        left = self._dependencies.merge_nodes(first, reversed([*targets[1:], *once]))
+        if left:
+            text = f"what waits for {left[0].name} leads back to {first.name}"
+            raise region_rejected("effects", text, node=left[0].name)
 
     def _all(self) -> int:
         return (1 << len(self.regions)) - 1

@@ -14,7 +14,7 @@ An effect that both would need keeps the loop in lowered form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,32 +60,30 @@ def entry_condition(form: LoopForm, conditions: Deadness, rules: RegionRules) ->
     Raises RegionRejected if a call, which waits for all inputs to be live, would be live in
     other runs than the results of the loop, or than an effect of its first iteration.
     """
-    variables = list(dict.fromkeys(_entry_values(form.loop, constant=False)))
-    invariants = list(dict.fromkeys(_entry_values(form.loop, constant=True)))
+    used = _used_enters(form.loop)
+    variables = [enter for enter in used if not enter.attr("is_constant")]
     if not variables:
         raise region_rejected("form", "it has no loop variable")
-    first = variables[0]
-    condition = conditions.predicate(first)
-    differing = [source for source in variables[1:] if not conditions.equal(first, source)]
-    differing += [source for source in invariants if not conditions.implies(first, source)]
+    solver, first = conditions.solver, variables[0]
+    condition = conditions.runs(first)
+    differing = [
+        enter
+        for enter in used
+        if solver.implies(condition, conditions.runs(enter)) is not True
+        or not (enter.attr("is_constant") or solver.implies(conditions.runs(enter), condition))
+    ]
     if not differing:
         return condition
-    condition = conditions.formulas.all_of(map(conditions.predicate, (*variables, *invariants)))
+    condition = conditions.formulas.all_of(map(conditions.runs, used))
     early = any(map(must_run_once, form.in_phase(EVERY_ITERATION)))
     results = [
         leaving.output() for leaving in form.frame.exits if leaving.uses or leaving in rules.fetched
     ]
-    equal = conditions.solver.equal
-    if early or any(equal(conditions.of(result), condition) is not True for result in results):
+    if early or any(
+        solver.equal(conditions.of(result), condition) is not True for result in results
+    ):
         raise _nonuniform_entry(first, differing[0])
     return condition
-
-
-def _entry_values(form: WhileLoop, *, constant: bool) -> Iterator[Output | Node]:
-    for enter in _used_enters(form):
-        if bool(enter.attr("is_constant")) is constant:
-            yield from enter.inputs
-            yield from enter.controls
 
 
 def _used_enters(form: WhileLoop) -> list[Node]:
@@ -93,7 +91,7 @@ def _used_enters(form: WhileLoop) -> list[Node]:
     return [enter for enter in form.frame.enters if enter.uses]
 
 
-def _nonuniform_entry(a: Output | Node, b: Output | Node) -> RegionRejected:
+def _nonuniform_entry(a: Node, b: Node) -> RegionRejected:
     text = f"{a.name} and {b.name} may differ in liveness"
     return region_rejected("entered apart", text, of=[a.name, b.name])
 

@@ -12,7 +12,7 @@ outer loops only if it could not prove when an inner loop ends."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,6 +50,11 @@ from cfgraph.passes.functionalize.report import (
     RegionReport,
     RejectionReason,
     region_rejected,
+)
+from cfgraph.passes.functionalize.unneeded_nodes import (
+    always_has_value,
+    is_input,
+    remove_unread,
 )
 
 _SUFFIXES: Final = ("cond", "body", "then", "else")
@@ -137,7 +142,7 @@ class Functionalizer:
         `original_ops` has the names and ops that a node replaces already, and `conditions` is the
         analysis of the graph with free constants, if there is one.
         """
-        self._original_ops = {**(original_ops or {})}
+        self._original_ops.update(original_ops or {})
         while self._run_round(conditions):
             conditions = None
             check_deadline()
@@ -189,6 +194,20 @@ class Functionalizer:
             return inner.ops
         original = {node.name: node.op} if node in self._original_nodes else {}
         return self._original_ops.get(node, original)
+
+    def is_droppable(self, node: Node, conditions: Deadness) -> bool:
+        """Return true for an unread node without effects that no run can fetch."""
+        role = role_of(node)
+        if role is not None:
+            return role in (Role.SWITCH, Role.CONTROL_TRIGGER)
+        if has_effect(node) or is_input(node) or not self.rules.drops_unread:
+            return False
+        return self.rules.has_named_fetches or not always_has_value(conditions, node)
+
+    def regions(self) -> tuple[RegionReport, ...]:
+        """Return the reports on all regions."""
+        called = [call for node, call in self.functionalized.items() if node.name in self.graph]
+        return (*called, *self.nested, *self.rejected.values())
 
     def reject(self, kind: str, name: str, ops: Mapping[str, str], reason: RejectionReason) -> None:
         """Record that a region keeps its form."""
@@ -247,7 +266,7 @@ class _AnalysisRound:
 
     def _functionalize_loop(self, frame: Frame) -> None:
         nodes = self._present(frame)
-        if not self.dependencies.in_cycle.isdisjoint(nodes):
+        if frame in self.dependencies.tangled:
             raise region_rejected("tangled loops", "an exit of the loop is needed to enter it")
         if frame in self._open_inside:
             raise region_rejected("inner loop", "a loop in it keeps its form")
@@ -266,10 +285,14 @@ class _AnalysisRound:
         call = loop_call(self.graph, form, name, self.rules)
         self.rules.require_loop(frame, call)
         copied = [enter.inputs[0].node for enter in call.copied]
+        unused = [enter for enter in frame.enters if not enter.uses]
+        sources = [node for enter in unused for node in (enter.inputs[0].node, *enter.controls)]
         ops = self._absorbed_ops([*inside, *frame.enters])
         before = [self.conditions.of(leaving.output()) for leaving in frame.exits if leaving.uses]
         loop, new = functionalize_while(self.graph, form, call, name, self.rules)
-        ops.update(self._drop_unread(copied))
+        droppable = [n for n in sources if self.owner.is_droppable(n, self.conditions)]
+        outside = [*copied, *droppable]
+        ops.update(self._absorbed_ops(self._remove_unread(outside)))
         parent = frame.parent
         assert parent is not None
         for node in new:
@@ -456,49 +479,35 @@ class _AnalysisRound:
         for node in (*region.targets, call.node):
             opened.put(node, depth)
             self.owner.rejected.pop(node.name, None)
-        removed = self._remove_unread([n for n in call.inside if n not in region.effects])
-        self._absorb_vertices(first, removed)
+        inside = [node for node in call.inside if node not in region.effects]
+        removed = self._remove_unread([*inside, *call.copied])
+        self.dependencies.merge_nodes(first, removed)
         ops = self._absorbed_ops(removed)
-        ops |= dict(self._drop_unread(call.copied))
         report = RegionReport("conditional", first.name, ops, call.node)
         self.owner.accept(call.node, report, nesting)
         self.changed = True
 
-    def _absorb_vertices(self, target: Node, removed: Iterable[Node]) -> None:
-        """Make nodes that moved into a call one vertex with it, the last ones first."""
-        vertex_of = self.dependencies.vertex_of
-        for node in removed:
-            a, b = vertex_of[target], vertex_of[node]
-            if a != b:
-                self.dependencies.merge(a, b)
-
     # -- reports ---------------------------------------------------------------------------------
 
-    def _remove_unread(self, nodes: Sequence[Node]) -> list[Node]:
-        """Remove nodes that nothing reads any more, and return them."""
-        removed: list[Node] = []
-        candidates = {n: None for n in nodes if self.graph.nodes.get(n.name) is n}
-        todo = [node for node in candidates if self._is_unread(node)]
-        while todo:
-            node = todo.pop()
-            if node not in candidates:
-                continue
-            del candidates[node]
-            sources = [*(tensor.node for tensor in node.inputs), *node.controls]
-            self.graph.remove(node)
-            removed.append(node)
-            todo += [n for n in dict.fromkeys(sources) if n in candidates and self._is_unread(n)]
-        return removed
+    def _remove_unread(self, inside: Iterable[Node]) -> list[Node]:
+        """Remove nodes of a region that nothing reads any more, and what only they read.
 
-    def _is_unread(self, node: Node) -> bool:
-        return not node.uses and node not in self.rules.fetched
+        Return the removed nodes. Outside of the region, those without effects are removed.
+        """
+        candidates = dict.fromkeys(inside)
+        fetched = self.rules.fetched
 
-    def _drop_unread(self, constants: Iterable[Node]) -> Iterator[tuple[str, str]]:
-        """Remove constants that only a region read; yield their names and ops."""
-        for node in dict.fromkeys(constants):
-            if self._is_unread(node) and self.graph.nodes.get(node.name) is node:
-                self.graph.remove(node)
-                yield node.name, node.op
+        def is_unneeded(node: Node) -> bool:
+            return node not in fetched and (
+                node in candidates or self.owner.is_droppable(node, self.conditions)
+            )
+
+        unread = [
+            node
+            for node in candidates
+            if not node.uses and node not in fetched and self.graph.nodes.get(node.name) is node
+        ]
+        return remove_unread(self.graph, unread, is_unneeded)
 
     def _absorbed_ops(self, nodes: Iterable[Node]) -> dict[str, str]:
         """Return the ops of nodes by name, and those of the calls among them."""

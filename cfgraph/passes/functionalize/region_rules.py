@@ -45,6 +45,8 @@ class RegionRules:
     """
 
     keep_devices = True
+    # remove nodes without effects outside of regions that nothing reads any more
+    drops_unread = True
     max_nesting: int | None = None
 
     def __init__(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from cfgraph.analysis.liveness_rules import LivenessRule
@@ -58,6 +59,12 @@ class FunctionalizedLists:
         """Return the nodes outside of regions that handle lists, except control flow."""
         groups = self.live_nodes(graph).values()
         return [node for nodes in groups for node in nodes if not role_of(node)]
+
+
+def has_lists(graph: Graph) -> bool:
+    """Return true if a graph has stacks, TensorArrays, or TensorLists."""
+    stacks = (node for node in graph if is_stack(node))
+    return any(True for _ in chain(tensor_arrays(graph), stacks, tensor_list_groups(graph)))
 
 
 def functionalize_lists(

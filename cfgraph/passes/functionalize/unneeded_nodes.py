@@ -1,0 +1,78 @@
+"""Remove nodes that no result needs: before functionalization, and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from cfgraph.analysis.deadness.deadness import Deadness
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import ancestors
+from cfgraph.ops.opdef.op import lookup, may_write, role_of
+
+
+def is_input(node: Node) -> bool:
+    """Return true for an input of the graph."""
+    op = lookup(node.op)
+    return op is not None and op.effects.is_input and not node.inputs
+
+
+def drop_unneeded(graph: Graph, fetched: Iterable[Node]) -> list[str]:
+    """Remove what no fetch needs; return the names."""
+    needed = set(ancestors(graph, fetched))
+    unneeded = [node for node in graph if node not in needed and not is_input(node)]
+    graph.remove(*unneeded)
+    return [node.name for node in unneeded]
+
+
+def dead_ends(graph: Graph, conditions: Deadness) -> tuple[list[Node], bool]:
+    """Return nodes without effects that may be dead and that nothing reads.
+
+    Also return true if the graph has other results.
+    """
+    ends = [node for node in graph if not node.uses]
+    if not any(role_of(node) is Role.SWITCH for node in graph):
+        return [], True
+    dead = [node for node in ends if not may_write(node) and not always_has_value(conditions, node)]
+    return dead, any(not is_input(node) for node in set(ends).difference(dead))
+
+
+def always_has_value(conditions: Deadness, node: Node) -> bool:
+    """Return true for a node outside of loops that is live in every run."""
+    frame, root = conditions.frames.of_outputs.get(node), conditions.frames.root
+    return frame in (None, root) and conditions.always_live(node)
+
+
+def remove_with_sources(graph: Graph, nodes: Iterable[Node]) -> list[str]:
+    """Remove nodes that nothing reads, and what only they read; return the names."""
+    removed = remove_unread(
+        graph,
+        nodes,
+        lambda node: not may_write(node) and bool(node.inputs or node.controls),
+    )
+    return [node.name for node in removed]
+
+
+def drop_unread_primitives(graph: Graph, fetched: Collection[Node]) -> list[str]:
+    """Remove primitives that nothing reads any more; return the names."""
+
+    def is_unneeded(node: Node) -> bool:
+        return role_of(node) is not None and node not in fetched
+
+    unread = [node for node in graph if not node.uses and is_unneeded(node)]
+    return [node.name for node in remove_unread(graph, unread, is_unneeded)]
+
+
+def remove_unread(
+    graph: Graph, nodes: Iterable[Node], is_removable: Callable[[Node], bool]
+) -> list[Node]:
+    """Remove nodes, and then all removable nodes that only they read; return them."""
+    removed: list[Node] = []
+    todo = [*nodes]
+    while todo:
+        node = todo.pop()
+        sources = dict.fromkeys([*(tensor.node for tensor in node.inputs), *node.controls])
+        graph.remove(node)
+        removed.append(node)
+        todo += [source for source in sources if not source.uses and is_removable(source)]
+    return removed
