@@ -111,6 +111,25 @@ out = Identity(m)
 """,
         ["out"],
     ),
+    "a value of unknown type": (
+        "CFG607",
+        "m",
+        "u = Unregistered(x)\na = UnregisteredToo(s, u)\nb = Abs(s:1)\nm = Merge(b, a)\n",
+        ["m"],
+    ),
+    "a loop that is entered after its exit": (
+        "CFG609",
+        "/loop",
+        LOOP
+        + """
+late_enter = Enter(exit) {frame_name="loop"}
+late = Merge(late_enter, late_next)
+late_switch = Switch(late, cond)
+late_next = NextIteration(late_switch:1)
+late_exit = Exit(late_switch)
+""",
+        ["late_exit"],
+    ),
     "an input inside": (
         "CFG608",
         "m",
