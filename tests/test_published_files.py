@@ -160,6 +160,12 @@ def test_examples_name_this_version(root: Path, project: Any) -> None:
     assert named == {project["version"]}
 
 
+def test_the_page_lists_every_extra(root: Path, project: Any) -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", (root / "docs" / "install.md").read_text(), re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+    assert listed == project["optional-dependencies"].keys()
+
+
 def test_a_bug_report_asks_for_a_bundle(root: Path) -> None:
     form = yaml.safe_load((root / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text())
     required = [item for item in form["body"] if item.get("validations", {}).get("required")]
