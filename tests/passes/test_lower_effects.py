@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 import cfgraph
 from tests.passes.functional_graphs import lowered
 
@@ -164,3 +166,40 @@ def test_a_branch_that_is_to_be_lowered_runs_what_the_outputs_that_are_read_need
 def test_a_branch_that_is_to_be_called_runs_all_that_has_effects() -> None:
     text = f"copy = Identity(zero)\n{IF}}}\nend = Identity(if:1)\n"
     assert final(text + PAIR, "end") == {11}
+
+
+SPARE_CASE = """
+  case = Case(i, v, order) {Tin=(resource,int32), Tout=(int32), branches=(@branch), \
+_lower_using_switch_merge=true}
+"""
+CALL = """
+  case = StatefulPartitionedCall(v, order) {Tin=(resource,int32), Tout=(int32), f=@branch}
+"""
+
+
+@pytest.mark.parametrize("call", [SPARE_CASE, CALL])
+def test_an_output_that_waits_for_an_effect_of_a_spare_function_changes(call: str) -> None:
+    text = f"""
+loop = While(v, zero, zero) {{cond=@cond, body=@body, _lower_using_switch_merge=true}}
+end = NoOp(^waiting)
+waiting = Identity(loop:2)
+function cond(v: resource, i: int32, order: int32) -> (r: bool) {{
+  two = Const() {{dtype=int32, value=int32[]:2}}
+  less = Less(i, two:output:0) {{T=int32}}
+  return r = less:z:0
+}}
+function body(v: resource, i: int32, order: int32) -> (v: resource, i: int32, order: int32) {{
+  one = Const() {{dtype=int32, value=int32[]:1}}
+  add = AddV2(i, one:output:0) {{T=int32}}
+{call}  return v = v
+  return i = add:z:0
+  return order = case:output:0
+}}
+function branch(v: resource, order: int32) -> (order: int32) {{
+  three = Const() {{dtype=int32, value=int32[]:3}}
+  add = AssignAddVariableOp(v, three:output:0) {{dtype=int32}}
+  waiting = Identity(order, ^add) {{T=int32}}
+  return order = waiting:output:0
+}}
+"""
+    assert final(text, "end") == {6}

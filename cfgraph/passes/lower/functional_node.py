@@ -247,7 +247,15 @@ def forwarded_arguments(
     functional_nodes: Mapping[Node, FunctionalNode],
     known: Mapping[FunctionGraph, FunctionSummary],
 ) -> tuple[int | None, ...]:
-    """The argument that each output forwards through Identity, loops, and calls, if any."""
+    """The argument that each output forwards through Identity, loops, and calls, if any.
+
+    Of a spare function only the effects run that an output waits for, so that a node that waits for
+    another, or that has effects, forwards nothing.
+    """
+
+    def is_awaited(node: Node) -> bool:
+        return bool(node.controls) or is_effect(node, functional_nodes.get(node), known)
+
     argument_index = {node: index for index, node in enumerate(function.arguments)}
     forwarded: dict[Output, int | None] = {}
     for start in function.returns:
@@ -256,10 +264,12 @@ def forwarded_arguments(
             trail.append(current)
             if current.node in argument_index:
                 forwarded[current] = argument_index[current.node]
-            elif (source := _forwarded_source(current, functional_nodes, known)) is not None:
-                current = source
-            else:
+                break
+            source = _forwarded_source(current, functional_nodes, known)
+            if source is None or (function.spare and is_awaited(current.node)):
                 forwarded[current] = None
+            else:
+                current = source
         for x in trail:
             forwarded[x] = forwarded[current]
     return tuple(forwarded[x] for x in function.returns)
