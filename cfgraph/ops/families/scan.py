@@ -106,7 +106,8 @@ class Cumprod(ScanOp):
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         x, axis = node.inputs
         total = g.Cumsum(g.Mul(conjugate(g, node.output()), dz), axis, **_reversed_flags(node))
-        return g.RealDiv(total, conjugate(g, x)), None
+        # as in TensorFlow's math_grad.py, the gradient of an element that is zero is zero
+        return g.DivNoNan(total, conjugate(g, x)), None
 
 
 class CumulativeLogsumexp(ScanOp):
