@@ -445,10 +445,25 @@ def control_flow(*, v2: bool) -> Iterator[None]:
         (tf.enable_control_flow_v2 if before else tf.disable_control_flow_v2)()
 
 
+@contextmanager
+def unoptimized_calls() -> Iterator[None]:
+    """Build calls whose functions Grappler does not optimize, as a call carries its own options.
+
+    It replaces Max(Tanh(x)) by Tanh(Max(x)), which is another value if x has no elements.
+    """
+    options, key = tensorflow.config.optimizer, "disable_meta_optimizer"
+    before = options.get_experimental_options().get(key, False)
+    options.set_experimental_options({key: True})
+    try:
+        yield
+    finally:
+        options.set_experimental_options({key: before})
+
+
 def built(seed: int, order: int, *, v2: bool) -> Program:
     """The program of a seed, with TensorFlow's gradients up to an order."""
     writer = ProgramWriter(seed)
-    with control_flow(v2=v2), tensorflow.Graph().as_default() as graph:
+    with control_flow(v2=v2), unoptimized_calls(), tensorflow.Graph().as_default() as graph:
         inputs = {
             slot: tf.placeholder(slot.dtype, writer.shape(slot), name=slot.name)
             for slot in writer.slots

@@ -96,6 +96,8 @@ def _functional_gradients(seed: int, order: int, runs: list[Run]) -> list[list[A
     twin = built(seed, order, v2=True)
     twin_runs = [Run(run.fetches[: len(twin.fetches)], run.feeds) for run in runs[:1]]
     gradients = _run(twin, twin_runs)
+    if twin_runs[0].error or runs[0].error:
+        return []
     is_same = not compared(twin.fetches, twin_runs[0].values, runs[0].values[: len(twin.fetches)])
     return gradients if is_same else []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,13 +119,14 @@ def disagreement(subject: Subject, way: Way) -> str:
     graph = cfgraph.loads(subject.graph)
     derived = applied(graph, way, subject)
     loosen = _LOOSER if way.engine == "xla" or way.order else 1
+    ratios = _loosened_by_casts(graph)
     first = subject.runs[0]
     with session(graph, way) as running:
         _initialize(running, subject)
         for names, expected in zip(derived, subject.gradients, strict=False):
             if not first.error:
                 values = running.run(names, _fed(graph, first.feeds))
-                failure = compared(subject.xs, values, expected, loosen)
+                failure = compared(subject.xs, values, expected, loosen, ratios)
                 if failure:
                     return f"gradient {failure}"
         if derived:
@@ -140,10 +141,23 @@ def disagreement(subject: Subject, way: Way) -> str:
                 return "" if run.error else f"{type(error).__name__}: {error}"
             if run.error and not _is_dropped(run.error, way):
                 return f"no error, where TensorFlow has {run.error[:200]}"
-            failure = "" if run.error else compared(run.fetches, values, run.values, loosen)
+            failure = "" if run.error else compared(run.fetches, values, run.values, loosen, ratios)
             if failure:
                 return failure
     return ""
+
+
+def _loosened_by_casts(graph: Graph) -> dict[str, float]:
+    """The ratio of tolerances where a Cast makes a type of a narrower floating-point type."""
+    ratios: dict[str, float] = {}
+    bodies = (function.definition.nodes for function in graph.functions.values())
+    for node in itertools.chain(graph, *bodies):
+        if node.op == "Cast":
+            source, result = node.attrs["SrcT"].name, node.attrs["DstT"].name
+            if {source, result} <= {*recorded.TOLERANCES}:
+                ratio = recorded.TOLERANCES[source][0] / recorded.TOLERANCES[result][0]
+                ratios[result] = max(ratio, ratios.get(result, 1))
+    return ratios
 
 
 def _is_dropped(error: str, way: Way) -> bool:
@@ -166,11 +180,17 @@ def _fed(graph: Graph, feeds: dict[str, Any]) -> dict[str, Any]:
 
 
 def compared(
-    names: Sequence[str], have: Sequence[Any], want: Sequence[Any], loosen: float = 1
+    names: Sequence[str],
+    have: Sequence[Any],
+    want: Sequence[Any],
+    loosen: float = 1,
+    ratios: Mapping[str, float] | None = None,
 ) -> str:
-    """The first difference between values, or ``."""
+    """The first difference between values, or ``; `ratios` are by type, and multiply `loosen`."""
     for name, actual, expected in zip(names, have, want, strict=True):
-        failure = recorded.compare(actual, np.asarray(expected), loosen=loosen)
+        array = np.asarray(expected)
+        ratio = (ratios or {}).get(array.dtype.name, 1)
+        failure = recorded.compare(actual, array, loosen=loosen * ratio)
         if failure:
             return f"{name}: {failure}"
     return ""
