@@ -166,10 +166,18 @@ def recluster_run(spec: RunSpec) -> RunSpec:
     fed = {tensor.node for tensor in spec.feeds}
     fetched = {copy[node.name] for node in spec.roots}
     for name, group in spec.groups.items():
-        members = [copy[node.name] for node in group if node in running]
+        nodes = [copy[node.name] for node in group if node in running]
+        # a constant is live even where its cluster is dead
+        constants = [node for node in nodes if node in fetched and _is_free_constant(node)]
+        members = [node for node in nodes if node not in constants]
         if members and not fed.intersection(group):
-            encapsulate(copy, ClusterBody(tuple(members), ()), _unused_name(copy, name), fetched)
+            body = ClusterBody(tuple(members), tuple(constants))
+            encapsulate(copy, body, _unused_name(copy, name), fetched)
     return spec.on(copy)
+
+
+def _is_free_constant(node: Node) -> bool:
+    return node.op == "Const" and not node.controls
 
 
 def _unused_name(graph: Graph, name: str) -> str:

@@ -157,3 +157,21 @@ def test_a_cluster_does_not_wait_for_what_the_fetches_do_not_need(jit: str | Non
         session.run(["c"], {"x": 2.0})
     with pytest.raises(CfgraphError, match="v"):
         session.run(["d"], {"x": 2.0})
+
+
+def test_a_constant_is_live_where_its_cluster_is_dead() -> None:
+    text = """
+p = Placeholder() {dtype=bool, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+one = Const() {dtype=float32, value=float32[]:1.0}
+s = Switch(x, p) {T=float32}
+a = AddV2(s:1, one) {T=float32}
+b = Mul(a, one) {T=float32}
+m = Merge(b, s:0) {N=2, T=float32}
+"""
+    graph = clustered(text)
+    assert "one" not in graph
+    session = cfgraph.Session(graph)
+    for p, b in ((True, 5), (False, 4)):
+        feeds = {"p": np.bool_(p), "x": np.float32(4)}
+        assert session.run(["m", "one"], feeds) == [b, 1]
