@@ -30,14 +30,17 @@ _MIN_ELEMENTS: Final = 256
 
 
 class _Invariant:
-    """An invariant node: the constant Enters and the control inputs that it depends on, and the
-    nodes to move with it, sources first.
+    """An invariant node: the constant Enters, with what they enter, and the control inputs that it
+    depends on, and the nodes to move with it, sources first.
     """
 
     __slots__ = ("enters", "guards", "nodes")
 
     def __init__(
-        self, enters: Mapping[Node, None], guards: Mapping[Node, None], nodes: Mapping[Node, None]
+        self,
+        enters: Mapping[Node, Output],
+        guards: Mapping[Node, None],
+        nodes: Mapping[Node, None],
     ) -> None:
         self.enters = enters
         self.guards = guards
@@ -82,7 +85,7 @@ def _invariant(
         return None
     if any(t.kind in ("variant", "resource") for t in registry.output_types(node) or ()):
         return None
-    enters: dict[Node, None] = {}
+    enters: dict[Node, Output] = {}
     guards = dict.fromkeys(node.controls)
     nodes: dict[Node, None] = {}
     for tensor in node.inputs:
@@ -90,7 +93,7 @@ def _invariant(
         if tensor in context.fed or source in context.frozen:
             return None
         if role_of(source) is Role.ENTER and source.attr("is_constant"):
-            enters[source] = None
+            enters[source] = source.inputs[0]
         elif source in known:
             enters |= known[source].enters
             guards |= known[source].guards
@@ -123,10 +126,12 @@ def _replace(
 ) -> None:
     """Read a node's value from before the loop."""
     graph, found = context.graph, invariants[node]
-    enter = next(iter(found.enters))
+    # the Enter has left the graph if the nodes that read it have moved
+    enter, outer = next(iter(found.enters.items()))
+    waits = [] if context.frames.of[enter] is context.frames.root else [outer.node]
     for moved in found.nodes:
         if moved not in copies:
-            copies[moved] = _copy(context, moved, copies, enter)
+            copies[moved] = _copy(context, moved, copies, [] if moved.inputs else waits)
     types = registry.output_types(node) or []
     attrs: dict[str, Any] = {**_plain_attrs(enter), "T": types[0]}
     name = graph.unique_name(f"{node.name}/Enter")
@@ -147,17 +152,14 @@ def _plain_attrs(enter: Node) -> dict[str, Any]:
     return {key: value for key, value in enter.attrs.items() if key[:1] != "_"}
 
 
-def _copy(context: RewriteContext, node: Node, copies: Mapping[Node, Node], enter: Node) -> Node:
-    """A copy of an invariant node in the parent frame; constants wait for the input of an Enter."""
+def _copy(
+    context: RewriteContext, node: Node, copies: Mapping[Node, Node], controls: list[Node]
+) -> Node:
+    """A copy of an invariant node in the parent frame."""
     graph = context.graph
-    controls = [] if node.inputs or _in_root(context, enter) else [enter.inputs[0].node]
     inputs = [_outer(tensor, copies) for tensor in node.inputs]
     name = graph.unique_name(f"{node.name}/invariant")
     return graph.create(name, node.op, inputs, controls, dict(node.attrs), node.device)
-
-
-def _in_root(context: RewriteContext, enter: Node) -> bool:
-    return context.frames.of[enter] is context.frames.root
 
 
 def _outer(tensor: Output, copies: Mapping[Node, Node]) -> Output:

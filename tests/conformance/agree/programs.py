@@ -483,12 +483,18 @@ def built(seed: int, order: int, *, v2: bool) -> Program:
     return program
 
 
+def dense_gradients(ys: Any, xs: Any) -> list[Any]:
+    """TensorFlow's gradients as tensors: it returns the rows of a gather alone."""
+    gradients = tf.gradients(ys, xs, unconnected_gradients="zero")
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
 def _add_gradients(program: Program, order: int) -> None:
     tensor = program.graph.get_tensor_by_name
     ys, xs = list(map(tensor, program.ys)), list(map(tensor, program.xs))
     try:
         for _ in range(order):
-            ys = tf.gradients(ys, xs, unconnected_gradients="zero")
+            ys = dense_gradients(ys, xs)
             program.gradients.append([y.name for y in ys])
     except Exception as error:
         # TensorFlow raises errors of many types

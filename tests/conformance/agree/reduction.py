@@ -15,6 +15,7 @@ from cfgraph.compare.reduce.reduce_graph import reduce_graph
 from cfgraph.compare.sample_point import SampleOptions
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
+from tests.conformance.agree.programs import dense_gradients
 from tests.conformance.agree.trial import run_config
 from tests.conformance.agree.ways import Run, Subject, Way, disagreement
 
@@ -85,7 +86,7 @@ def tensorflow_values(subject: Subject, order: int) -> Subject:
         xs = [graph.get_tensor_by_name(name) for name in subject.xs]
         names = []
         for _ in range(order):
-            ys = tf.gradients(ys, xs, unconnected_gradients="zero")
+            ys = dense_gradients(ys, xs)
             names.append([y.name for y in ys])
     runs = []
     with tf.Session(graph=graph, config=run_config()) as session:
