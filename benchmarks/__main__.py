@@ -2,7 +2,8 @@
 
 Without a section, all are measured. `--models` names recordings for the sections
 `models` and `optimize`.
-`python -m benchmarks papers [--measure]` rewrites docs/papers.md and its pictures instead, and
+`python -m benchmarks papers [--measure]` rewrites docs/papers.md and its pictures instead,
+`python -m benchmarks converters [GRAPH ...]` the table of docs/functionalize.md, and
 `python -m benchmarks hunt --with tensorflow:autojit` searches TensorFlow's modes for faults.
 """
 
@@ -43,6 +44,7 @@ from benchmarks import (
     workers,
 )
 from benchmarks.arguments import section_parser
+from benchmarks.converters import table
 from benchmarks.measurement import Row
 from benchmarks.peer import tensorflow
 
@@ -79,6 +81,9 @@ def main(words: Sequence[str]) -> None:
     """Measure the sections that are named, or all."""
     if words[:1] == ["papers"]:
         papers.main(words[1:])
+        return
+    if words[:1] == ["converters"]:
+        table.main(words[1:])
         return
     if words[:1] == ["hunt"]:
         raise SystemExit(hunt.main(words[1:]))

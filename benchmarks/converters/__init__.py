@@ -1,0 +1,1 @@
+"""What converters say to lowered graphs, and to what `functionalize` makes of them."""
