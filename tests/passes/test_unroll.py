@@ -273,3 +273,40 @@ def test_many_random_programs_compute_the_same_unrolled(first: int, lowered: boo
 def test_unrolled_random_graphs_have_the_same_values_and_dead_tensors(kind: str) -> None:
     for seed in range(4):
         check(random_graph(seed, kind), unroll=5)
+
+
+FOR = """
+    x = Placeholder() {dtype=float32, shape=[]}
+    n = Placeholder() {dtype=int32, shape=[]}
+    start = Const() {dtype=int32, value=int32[]:5}
+    limit = Const() {dtype=int32, value=int32[]:0}
+    delta = Const() {dtype=int32, value=int32[]:-2}
+    loop = For(START, limit, delta, x) {T=(float32), body=@step}
+    y = Identity(loop)
+
+    function step(i: int32, x: float32) -> (x: float32) {
+      f = Cast(i) {SrcT=int32, DstT=float32}
+      x_out = Mul(x, f:y:0) {T=float32}
+      return x = x_out:z:0
+    }
+"""
+
+
+def test_a_for_becomes_a_straight_line() -> None:
+    made = graph(FOR.replace("START", "start"))
+    before = cfgraph.Session(copy_graph(made)).run(["y:0"], {"x:0": 2.0})
+    report = cfgraph.optimize(made, fetches=["y:0"], unroll=3)
+    assert [item.result for item in report.applied if item.rule == "unroll"] == ["3 iterations"]
+    assert not any(function_calls(node.op).kind for node in made)
+    assert cfgraph.Session(made).run(["y:0"], {"x:0": 2.0}) == before == [2.0 * 5 * 3 * 1]
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "reason"),
+    [("start", 2, "has 3 iterations"), ("n", 3, "its trip count is not static")],
+)
+def test_a_for_that_stays_has_a_reason(start: str, limit: int, reason: str) -> None:
+    made = graph(FOR.replace("START", start))
+    report = cfgraph.optimize(made, fetches=["y:0"], unroll=limit)
+    assert [item.reason for item in report.kept_loops] == [reason]
+    assert made["loop"].op == "For"

@@ -1,6 +1,7 @@
 """Unrolling of functional loops: one call of the body per iteration, which is then inlined.
 
     y = While(x, cond=c, body=b)      becomes      y = b(b(b(x)))
+    y = For(0, 3, 1, x, body=b)       becomes      y = b(2, b(1, b(0, x)))
 
 The trip count is that of the lowered loop, whose inputs are constants where they are known.
 """
@@ -9,16 +10,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.while_loop import static_trip_count
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func, TensorValue
+from cfgraph.ir.dtypes import int32
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline, current_limits
-from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.opdef.op import function_calls, lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.lower.lower import inline_calls, lower, restore_order
 from cfgraph.passes.optimize.calls import (
@@ -31,6 +35,9 @@ from cfgraph.passes.optimize.calls import (
 from cfgraph.passes.optimize.rewriting import FixedNodes, KeptLoop, RewriteContext
 
 RULE: Final = "unroll"
+_LOOPS: Final = ("while", "for")
+# start, limit, and delta of a For
+_INDICES: Final = 3
 
 
 def unroll_calls(context: RewriteContext, limit: int) -> None:
@@ -38,7 +45,11 @@ def unroll_calls(context: RewriteContext, limit: int) -> None:
     groups: dict[Node, list[Node]] = {}
     for node in list(context.nodes()):
         op = lookup(node.op)
-        if op is None or op.calls.kind != "while" or context.graph.nodes.get(node.name) is not node:
+        if (
+            op is None
+            or op.calls.kind not in _LOOPS
+            or context.graph.nodes.get(node.name) is not node
+        ):
             continue
         check_deadline()
         count = _trip_count(context, node)
@@ -79,8 +90,13 @@ def _obstacle(context: RewriteContext, node: Node, count: int, limit: int) -> st
     body = _function(context, node, "body")
     if body is None:
         return "its body is not in the library"
-    if has_effects(_function(context, node, "cond")):
+    if "cond" in node.attrs and has_effects(_function(context, node, "cond")):
         return "its condition has effects"
+    if _is_for(node):
+        if any(value is None for value in _range(context, node)):
+            return "its first index is not static"
+        if any(role_of(tensor.node) is Role.SWITCH for tensor in node.inputs[:_INDICES]):
+            return "a Switch selects its indices"
     if node.attrs.get(LOWERED_ATTR) and has_effects(body, optional=True):
         return "lowering omits effects of its body that no control output requires"
     reason = named_state(body.definition.nodes, context.library)
@@ -148,18 +164,47 @@ def _replace(context: RewriteContext, node: Node, count: int) -> list[Node]:
     assert body is not None
     types = tuple(registry.output_types(node) or ())
     op, stateful = call_op(body, node.op), is_stateful(body)
-    values, controls = list(node.inputs), list(node.controls)
+    first = function_calls(node.op).first_argument
+    values, controls = list(node.inputs[first:]), list(node.controls)
     calls: list[Node] = []
     for number in range(count):
         name = graph.unique_name(f"{node.name}/iteration_{number}")
-        attrs = {"Tin": types, "Tout": types, "f": node.attrs["body"]}
-        call = graph.create(name, op, values, controls, attrs, node.device)
+        index = _index(context, node, name, number) if _is_for(node) else []
+        types_in = (*[int32] * len(index), *types)
+        attrs = {"Tin": types_in, "Tout": types, "f": node.attrs["body"]}
+        call = graph.create(name, op, [*index, *values], controls, attrs, node.device)
         calls.append(call)
         values = [call.output(port) for port in range(len(types))]
         controls = [call] if stateful or not types else []
     attrs = {key: value for key, value in node.attrs.items() if key == "_class"}
     _become_identity(graph, node, values, controls, types, attrs)
     return calls
+
+
+def _is_for(node: Node) -> bool:
+    return function_calls(node.op).kind == "for"
+
+
+def _range(context: RewriteContext, node: Node) -> tuple[Any | None, Any | None]:
+    """The first index of a For, and the step, where they are known."""
+    start, _, step, *_ = node.inputs
+    values = [None if x in context.fed else context.shapes.value(x) for x in (start, step)]
+    return values[0], values[1]
+
+
+def _index(context: RewriteContext, node: Node, name: str, number: int) -> list[Output]:
+    """The index of an iteration of a For, as a constant."""
+    start, step = _range(context, node)
+    assert start is not None
+    assert step is not None
+    value = TensorValue(np.array(int(start) + number * int(step), np.int32))
+    attrs = {"dtype": int32, "value": value}
+    graph = context.graph
+    controls = dict.fromkeys((*node.controls, *(x.node for x in node.inputs[:_INDICES])))
+    constant = graph.create(
+        graph.unique_name(f"{name}/index"), "Const", (), controls, attrs, node.device
+    )
+    return [constant.output()]
 
 
 def _become_identity(
