@@ -27,7 +27,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "fmt": (
         "cfgraph fmt count.graph branch.graph",
-        "cfgraph fmt --check *.graph",
+        "cfgraph fmt count.graph && cfgraph fmt --check count.graph",
         "cat branch.graph | cfgraph fmt -",
     ),
     "lower": (
