@@ -2,7 +2,7 @@
 # The step of action.yml: checks the graphs of a repository, and compares those that changed with the
 # base branch. Findings are shown beside the files; the summary of the job has them as tables.
 #
-# INPUT_GRAPHS      patterns of git for the graphs, separated by blanks
+# INPUT_GRAPHS      patterns of git for the graphs, separated by blanks or lines
 # INPUT_FAIL_LEVEL  error, warning, or note
 # INPUT_IGNORE      codes, separated by commas
 # INPUT_DIFF        nodes, values (run both), or none
@@ -10,28 +10,37 @@
 # INPUT_FAIL_ON_DIFFERENCE  true or false
 set -euo pipefail
 
-read -ra patterns <<< "$INPUT_GRAPHS"
+# text in a property of a workflow command, which a name must not end
+escaped() {
+  local text=${1//%/%25}
+  text=${text//$'\r'/%0D}
+  text=${text//$'\n'/%0A}
+  text=${text//:/%3A}
+  echo "${text//,/%2C}"
+}
+
+read -ra patterns <<< "${INPUT_GRAPHS//$'\n'/ }"
 mapfile -d '' -t graphs < <(git ls-files -z -- "${patterns[@]}")
 if [ ${#graphs[@]} = 0 ]; then
-  echo "::warning title=cfgraph::no file of the repository matches $INPUT_GRAPHS"
+  echo "::warning title=cfgraph::no file of the repository matches ${patterns[*]}"
   exit 0
 fi
 
 # what fails last is the status of the step
 status=0
-check=(cfgraph check "${graphs[@]}" --fail-level "$INPUT_FAIL_LEVEL")
+check=(cfgraph check --fail-level "$INPUT_FAIL_LEVEL")
 if [ -n "$INPUT_IGNORE" ]; then
   check+=(--ignore "$INPUT_IGNORE")
 fi
-"${check[@]}" --format github || status=$?
+"${check[@]}" --format github -- "${graphs[@]}" || status=$?
 # a file that is no graph has been reported above, and is a finding in these, too
 sarif=$RUNNER_TEMP/cfgraph.sarif
-"${check[@]}" --format sarif --exit-zero > "$sarif" 2> /dev/null || true
+"${check[@]}" --format sarif --exit-zero -- "${graphs[@]}" > "$sarif" 2> /dev/null || true
 echo "sarif=$sarif" >> "$GITHUB_OUTPUT"
 {
   echo "## Graphs"
   echo
-  "${check[@]}" --format markdown --exit-zero 2> /dev/null || true
+  "${check[@]}" --format markdown --exit-zero -- "${graphs[@]}" 2> /dev/null || true
 } >> "$GITHUB_STEP_SUMMARY"
 
 if [ -z "$INPUT_BASE" ] || [ "$INPUT_DIFF" = none ]; then
@@ -41,21 +50,21 @@ diff=(cfgraph diff)
 if [ "$INPUT_DIFF" = values ]; then
   diff+=(--run)
 fi
-git fetch --quiet --depth=1 origin "$INPUT_BASE"
+git fetch --quiet --depth=1 -- origin "$INPUT_BASE"
 mapfile -d '' -t changed < <(git diff --name-only -z --diff-filter=M FETCH_HEAD -- "${patterns[@]}")
 {
   echo
   echo "## Changed graphs"
 } >> "$GITHUB_STEP_SUMMARY"
 for graph in "${changed[@]}"; do
-  before=$RUNNER_TEMP/before.$(basename "$graph")
+  before=$RUNNER_TEMP/before.${graph##*/}
   git show "FETCH_HEAD:$graph" > "$before"
   found=0
   echo >> "$GITHUB_STEP_SUMMARY"
-  "${diff[@]}" "$before" "$graph" --format markdown >> "$GITHUB_STEP_SUMMARY" || found=$?
+  "${diff[@]}" --format markdown -- "$before" "$graph" >> "$GITHUB_STEP_SUMMARY" || found=$?
   # 1 is a difference, and anything else a failure
   if [ "$found" -gt 1 ] || { [ "$found" = 1 ] && [ "$INPUT_FAIL_ON_DIFFERENCE" = true ]; }; then
-    echo "::error file=$graph,title=cfgraph diff::the graph differs from $INPUT_BASE"
+    echo "::error file=$(escaped "$graph"),title=cfgraph diff::the graph differs from $INPUT_BASE"
     status=$found
   fi
 done

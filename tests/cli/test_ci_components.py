@@ -128,6 +128,26 @@ def test_a_difference_fails_where_it_is_to(job: Job) -> None:
     assert "the first wrong node is y (Square)" in job.summary.read_text()
 
 
+def test_names_of_graphs_are_neither_options_nor_commands(job: Job) -> None:
+    names = ["--exit-zero.graph", "-V.graph", "é, x\n::error::y.graph"]
+    for name in names:
+        (job.clone / name).write_text("x = Placeholder() {dtype=float32, shape=[2]}\n")
+    git(job.clone, "add", ".")
+    git(job.clone, "commit", "-qm", "third")
+    git(job.clone, "push", "-q", "origin", "HEAD:refs/heads/named")
+    for name in names:
+        (job.clone / name).write_text("x = Placeholder() {dtype=int32, shape=[2]}\n")
+    done = job.run(CHECK, base="named", graphs="*.graph\n*nested.pb", fail_on_difference="true")
+    assert (done.returncode, done.stderr) == (1, "")
+    errors = [line.partition(",title")[0] for line in done.stdout.splitlines()]
+    assert errors == [
+        "::error file=--exit-zero.graph",
+        "::error file=-V.graph",
+        "::error file=é%2C x%0A%3A%3Aerror%3A%3Ay.graph",
+    ]
+    assert "**graphs/nested.pb**" in job.summary.read_text()
+
+
 def test_a_repository_without_graphs_is_a_warning(job: Job) -> None:
     done = job.run(CHECK, graphs="*.none")
     assert (done.returncode, done.stdout[:10]) == (0, "::warning ")
@@ -159,6 +179,9 @@ def script(root: Path) -> list[str]:
 def test_the_component_reports_faults_and_changes(
     shell: str, script: list[str], clone: Path, fixtures: Path
 ) -> None:
+    for name in ("-V.graph", "é.graph"):
+        (clone / name).write_text("x = NoOp()\n")
+    git(clone, "add", ".")
     base = git(clone, "ls-remote", "origin", "refs/heads/main").split()[0]
     line = (shell, "-ec", "\n".join(script))
     done = run(line, clone, {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base})
