@@ -131,6 +131,10 @@ def test_limits_end_a_call(folder: Path) -> None:
         ("run", {"graph": "x", "allow_io": True}, "Additional properties are not allowed"),
         ("show", {"graph": "link.graph"}, "outside of the folders of this server"),
         ("explain_code", {"code": "/etc/passwd"}, "code: '/etc/passwd' does not match"),
+        ("show", {"graph": "counter.pb", "node": "a\0b"}, "node: the text has a character"),
+        ("show", {"graph": "a\ud800b"}, "graph: the text has a character"),
+        ("show", {"graph": "a" * 5000}, "File name too long"),
+        ("run", {"graph": "counter.pb", "fetch": ["a" * 200_000]}, "the parameters are too long"),
     ],
 )
 def test_wrong_calls_are_errors(
@@ -152,7 +156,9 @@ def test_without_the_extra_the_command_says_how_to_install_it(
 
 
 @needs_sdk
-@pytest.mark.parametrize("options", [(), ("--root", "no such folder"), ("--max-answer", "x")])
+@pytest.mark.parametrize(
+    "options", [(), ("--root", "no such folder"), ("--max-answer", "x"), ("--call-timeout", "inf")]
+)
 def test_wrong_options_are_usage_errors(command: Any, options: tuple[str, ...]) -> None:
     assert command("mcp", *options).code == 2
 

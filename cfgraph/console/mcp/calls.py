@@ -15,12 +15,15 @@ from typing import Any, Final
 from cfgraph.console.mcp.answers import bounded
 from cfgraph.console.mcp.roots import Roots
 from cfgraph.console.mcp.tools import find_tool
-from cfgraph.errors import CfgraphError
+from cfgraph.errors import CfgraphError, UsageError
 
 # the process enforces its own limits, and is ended if it does not
 _GRACE_SECONDS: Final = 10
 _MAX_DOCUMENT: Final = 256 << 20
 _MAX_MESSAGE: Final = 2000
+# of a text in the parameters: systems bound the words of a command line
+_MAX_TEXT: Final = 64 << 10
+_MAX_TEXTS: Final = 512 << 10
 _PREFIX: Final = "CFGRAPH_"
 
 
@@ -71,7 +74,9 @@ class ToolRunner:
             jsonschema.validate(arguments, schema)
         except jsonschema.ValidationError as error:
             name = ".".join(map(str, error.absolute_path))
-            raise CfgraphError(f"{name}: {error.message}" if name else error.message) from None
+            message = f"{name}: {error.message}" if name else error.message
+            raise CfgraphError(message[:_MAX_MESSAGE]) from None
+        _require_words(arguments)
         return arguments
 
     def _run(self, words: list[str], output: Path) -> tuple[dict[str, Any] | None, str]:
@@ -100,6 +105,25 @@ class ToolRunner:
             except ValueError:
                 message = done.stderr.decode(errors="replace").strip()[-_MAX_MESSAGE:]
                 return None, message or f"the command ended with status {done.returncode}"
+
+
+def _require_words(arguments: Mapping[str, Any]) -> None:
+    """Raise UsageError for a text that no command line can have."""
+    sizes = []
+    for name, value in arguments.items():
+        for text in value if isinstance(value, list) else [value]:
+            sizes.append(len(json.dumps(text)))
+            if isinstance(text, str) and ("\0" in text or not _is_unicode(text)):
+                raise UsageError(f"{name}: the text has a character that is not valid")
+    if max(sizes, default=0) > _MAX_TEXT or sum(sizes) > _MAX_TEXTS:
+        message = f"the parameters are too long, at most {_MAX_TEXT} bytes per text"
+        hint = "pass large values as an .npz or .json file with the parameter feeds"
+        raise UsageError(message, hint=hint)
+
+
+def _is_unicode(text: str) -> bool:
+    """False for a text with half of a surrogate pair, which has no encoding."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _error_answer(error: CfgraphError) -> ToolAnswer:

@@ -35,9 +35,12 @@ class Roots:
             raise UsageError("the name of the file is empty or invalid")
         path = Path(os.path.realpath(self.folders[0] / text))
         self._require_inside(path, text)
-        for file in _files_of_model(path):
-            if file.is_symlink():
-                self._require_inside(Path(os.path.realpath(file)), text)
+        try:
+            for file in _files_of_model(path):
+                if file.is_symlink():
+                    self._require_inside(Path(os.path.realpath(file)), text)
+        except OSError as error:
+            raise UsageError(f"the file cannot be read: {error.strerror}") from None
         return str(path)
 
     def _require_inside(self, path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -38,8 +39,8 @@ def serve(roots: Sequence[str], seconds: float, memory: str, answer: str) -> Non
         message = "the server needs the package mcp"
         raise Unsupported(message, hint=install_hint("mcp")) from None
 
-    if seconds <= 0:
-        raise UsageError("--call-timeout must be positive")
+    if not 0 < seconds < math.inf:
+        raise UsageError("--call-timeout must be positive and finite")
     parse_byte_size(memory)
     runner = ToolRunner(Roots([*roots]), seconds, memory, parse_byte_size(answer))
     limiter = anyio.CapacityLimiter(_MAX_CALLS)
