@@ -131,7 +131,7 @@ def test_an_archive_without_a_graph_is_named(names: list[str], message: str) -> 
 
 
 @every_kind
-@pytest.mark.parametrize("name", ["../x.graph", "/x.graph", "a/../../x.graph", "..\\x.graph"])
+@pytest.mark.parametrize("name", ["../x.graph", "/x.graph", "a/../../x.graph", "..\\x.graph", "."])
 def test_names_outside_of_an_archive_are_refused(pack: Pack, name: str) -> None:
     error = rejection(pack({"y.graph": GRAPH, name: GRAPH}))
     assert error.message.startswith("the archive names a file outside of it")

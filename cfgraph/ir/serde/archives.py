@@ -210,7 +210,8 @@ def _checked(files: Iterator[ArchivedFile]) -> Iterator[ArchivedFile]:
             message = f"the archive contains more than {_MAX_FILES} files"
             raise InvalidInput(message, hint=_UNPACK, code="CFG002")
         path = PurePosixPath(file.name)
-        if path.is_absolute() or ".." in path.parts or "\\" in file.name or "\0" in file.name:
+        is_inner = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+        if not is_inner or "\\" in file.name or "\0" in file.name:
             raise _unsafe_error(f"the archive names a file outside of it, {file.name!r}")
         if not any(part.startswith(_SYSTEM_FILES) for part in path.parts):
             yield ArchivedFile(str(path), file.open)
