@@ -460,6 +460,73 @@ def test_an_effect_that_never_runs_goes_with_its_readers() -> None:
     assert ops(after) == {"x": "Placeholder", "y": "Neg"}
 
 
+DEAD_SIDE = """
+    x = Placeholder() {dtype=float32}
+    w = Placeholder() {dtype=float32, shape=[2, 2]}
+    no = Const() {dtype=bool, value=bool[]:false}
+    h = MatMul(x, w)
+    s = Switch(h, no)
+    u = Switch(w, no)
+    a = Neg(u:0)
+    b = Exp(s:1)
+    m = Merge(a, b)
+"""
+SQUARE = np.array([[1, 2], [3, 4]], np.float32)
+
+
+def test_a_dead_branch_of_a_node_that_is_computed_anyway_goes() -> None:
+    after = optimized(DEAD_SIDE + "y = AddV2(m, h)", {"x": SQUARE, "w": SQUARE})
+    assert ops(after) == {
+        "x": "Placeholder",
+        "w": "Placeholder",
+        "h": "MatMul",
+        "a": "Neg",
+        "y": "AddV2",
+    }
+    assert not any(node.controls for node in after)
+
+
+def test_a_node_that_only_a_dead_branch_reads_still_runs() -> None:
+    fed = {"x": SQUARE, "w": SQUARE}
+    after = optimized(DEAD_SIDE + "y = Abs(m)", fed)
+    assert [node.name for node in after["m"].controls] == ["h"]
+    assert ops(after).keys() == {"x", "w", "h", "a", "m", "y"}
+    for found in (graph(DEAD_SIDE + "y = Abs(m)"), after):
+        with pytest.raises(cfgraph.CfgraphError, match="node 'h'"):
+            cfgraph.Session(found).run(["y"], fed | {"x": SQUARE[:, :1]})
+
+
+def test_each_fetch_needs_a_node_behind_a_dead_branch() -> None:
+    # z would run without h
+    found = graph(DEAD_SIDE + "y = AddV2(m, h)\n    z = Abs(m)")
+    cfgraph.optimize(found, fetches=["y", "z"])
+    assert [node.name for node in found["m"].controls] == ["h"]
+
+
+def test_a_dead_branch_that_waits_for_an_effect_goes_if_the_effect_stays() -> None:
+    effect = DEAD_SIDE.replace(
+        "h = MatMul(x, w)",
+        "p = Placeholder() {dtype=bool, shape=[]}\n"
+        "    k = Assert(p, x) {T=(float32)}\n    h = MatMul(x, w, ^k)",
+    )
+    found = graph(effect + "y = AddV2(m, h)")
+    cfgraph.optimize(found, fetches=["y"])
+    assert {"Switch", "Merge"}.isdisjoint(found.ops)
+    assert found["h"].controls == (found["k"],)
+    # nothing else needs it: a guard would let the readers of m wait for it
+    found = graph(effect + "y = Abs(m)")
+    cfgraph.optimize(found, fetches=["y"])
+    assert found["m"].op == "Merge"
+
+
+def test_a_trigger_that_waits_for_a_dead_merge_waits_for_its_dead_side() -> None:
+    text = DEAD_SIDE.replace("u = Switch(w, no)", "v = Switch(w, p)\n    u = Switch(v:0, no)")
+    text = text.replace("no =", "p = Placeholder() {dtype=bool, shape=[]}\n    no =")
+    found = graph(text + "t = ControlTrigger(^m)\n    z = NoOp(^t)\n    y = AddV2(m, h)")
+    cfgraph.optimize(found, fetches=["y", "^z"])
+    assert found["m"].op == "Merge"
+
+
 # -- loops -------------------------------------------------------------------------------------
 
 LOOP = """

@@ -17,7 +17,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import reachable_from
+from cfgraph.ir.traversal import ancestors, reachable_from
 from cfgraph.ops.opdef.op import back_edge_of, role_of
 from tests.analysis.random_graphs import RECIPES, RandomGraph, random_graph
 from tests.passes.random_programs import random_programs
@@ -101,6 +101,48 @@ def check_programs(seeds: range, *, lowered: bool) -> int:
 @pytest.mark.parametrize("lowered", [False, True])
 def test_random_programs_compute_the_same_in_the_same_order(lowered: bool) -> None:
     assert check_programs(range(5), lowered=lowered)
+
+
+def random_products(seed: int) -> tuple[Graph, list[str]]:
+    """Products of matrices in conditionals with constant predicates, of which some are fetched."""
+    draw, b = random.Random(seed), cfgraph.Builder()
+    tensors = [b.placeholder(name, "float32", [2, 2]) for name in ("x", "w")]
+    for _ in range(draw.randrange(4, 12)):
+        first, second = draw.choices(tensors, k=2)
+        if draw.random() < 0.5:
+            tensors.append(draw.choice([b.MatMul, b.AddV2])(first, second))
+            continue
+        decides = b.const(draw.random() < 0.5)
+        sides = [b.Switch(item, decides)[port] for port, item in enumerate((first, second))]
+        sides = [b.MatMul(side, side) if draw.random() < 0.3 else side for side in sides]
+        tensors.append(b.Merge(draw.sample(sides, 2))[0])
+    fetches = draw.sample(tensors[2:], draw.randrange(1, 4))
+    return b.graph, [tensor.output.node.name for tensor in fetches]
+
+
+def needed_products(graph: Graph, fetch: str) -> set[str]:
+    """The names of the products that a run computes for a fetch."""
+    liveness = deadness(graph)
+    return {
+        node.name
+        for node in ancestors(graph, [graph[fetch]])
+        if node.op == "MatMul" and not liveness.never_live(node.output())
+    }
+
+
+def test_each_fetch_needs_the_products_that_it_needed() -> None:
+    counts, feeds = Counter[str](), {"x": np.eye(2) * 2, "w": np.ones((2, 2))}
+    for seed in range(100):
+        before, fetches = random_products(seed)
+        after = copy_graph(before)
+        cfgraph.optimize(after, fetches=fetches, feeds=feeds, only=["prune", "branches"])
+        for fetch in fetches:
+            assert needed_products(after, fetch) == needed_products(before, fetch), seed
+        assert values(after, fetches, feeds) == values(before, fetches, feeds), seed
+        counts.update(node.op for node in after)
+        counts["guards"] += sum(len(node.controls) for node in after if node.op == "Identity")
+    assert counts["guards"]
+    assert counts["Identity"] + counts["Merge"]
 
 
 @pytest.mark.slow

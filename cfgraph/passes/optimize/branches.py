@@ -11,6 +11,7 @@ one are proven dead too, because its second output is the number of the input th
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -119,12 +120,38 @@ def _simplify_merge(context: RewriteContext, node: Node) -> None:
         for control in node.controls
     ):
         return
+    guards = _lost_without_dead_inputs(context, node, live)
+    if guards is not None:
+        _become_identity(context, node, live, slots[0], guards)
+
+
+def _lost_without_dead_inputs(
+    context: RewriteContext, node: Node, live: Output
+) -> list[Node] | None:
+    """The nodes behind the dead inputs of a Merge that only it needs, or None if it must stay.
+
+    A Merge runs when its live input arrives, and waits for dead inputs only if all are dead.
+    Without them, its readers thus wait for the same, but runs no longer need what is behind them.
+    """
     dead = [tensor.node for tensor in node.inputs if tensor != live]
-    if context.runs_before(dead, live.node):
-        _become_identity(context, node, live, slots[0])
+    later = context.not_before(dead, live.node)
+    if later is None:
+        return None
+    if later and context.has_waits_for_dead and not context.liveness.always_live(live):
+        return None
+    lost = [item for item in later if not context.is_still_needed(item, node)]
+    runs, known = context.liveness, context.frames.of
+    if all(
+        item in known and runs.implies(live, item) and context.waits_for_no_effect(item)
+        for item in lost
+    ):
+        return sorted(lost, key=lambda item: item.name)
+    return None
 
 
-def _become_identity(context: RewriteContext, node: Node, live: Output, slot: int) -> None:
+def _become_identity(
+    context: RewriteContext, node: Node, live: Output, slot: int, guards: Collection[Node]
+) -> None:
     graph = context.graph
     if node.readers(1):
         if node in context.protected:
@@ -140,7 +167,7 @@ def _become_identity(context: RewriteContext, node: Node, live: Output, slot: in
     sources = [tensor.node for tensor in node.inputs]
     context.log(RULE, node, node.op, "Identity")
     attrs = {"T": node.attr("T"), **inherited_annotations(node)}
-    graph.set_inputs(node, [live])
+    graph.connect(node, [live], dict.fromkeys((*node.controls, *guards)))
     graph.set_op(node, "Identity", attrs)
     context.discard(sources)
 

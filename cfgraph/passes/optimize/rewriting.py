@@ -32,6 +32,7 @@ from cfgraph.ops.opdef.op import (
     role_of,
 )
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.passes.optimize.needs import is_still_needed
 
 _COLOCATION_ATTR: Final = "_class"
 _SHAPES_ATTR: Final = "_output_shapes"
@@ -89,6 +90,7 @@ class RewriteContext:
         self.library = graph.functions if library is None else library
         self.fed = fixed.fed
         self.named = fixed.named
+        self.outputs = fixed.protected
         self.protected = fixed.protected | _colocation_targets(graph)
         self.frozen = self._frozen_nodes()
         self.function = function
@@ -116,7 +118,13 @@ class RewriteContext:
 
     def new_round(self) -> None:
         """Discard the analyses, which do not know the nodes that rules added."""
-        for name in ("liveness", "shapes", "never_live", "_frames_with_effects"):
+        for name in (
+            "liveness",
+            "shapes",
+            "never_live",
+            "has_waits_for_dead",
+            "_frames_with_effects",
+        ):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -203,18 +211,50 @@ class RewriteContext:
 
         Constants, inputs, and nodes that forward values do nothing. The search is bounded.
         """
+        return self.not_before(sources, last) == set()
+
+    def not_before(self, sources: Iterable[Node], last: Node) -> set[Node] | None:
+        """The first nodes that do something before `sources`, and may run after `last`.
+
+        Returns None if the bound was reached.
+        """
         required: set[Node] = set()
         if not self._search(sources, lambda node: self._require(node, required)):
-            return False
+            return None
         if not required:
-            return True
+            return required
 
         def visit(node: Node) -> bool:
             required.discard(node)
             return bool(required)
 
         self._search([last], visit)
-        return not required
+        return required
+
+    def waits_for_no_effect(self, node: Node) -> bool:
+        """True if a node and all that it waits for are pure. The search is bounded."""
+        impure: set[Node] = set()
+
+        def visit(source: Node) -> bool:
+            if source in self.never_live or self.is_pure(source) or self.does_nothing(source):
+                return True
+            impure.add(source)
+            return False
+
+        return self._search([node], visit) and not impure
+
+    def is_still_needed(self, source: Node, node: Node) -> bool:
+        """True if each run that needs `node` also needs `source`, without an edge into `node`."""
+        return is_still_needed(source, node, self.outputs, {tensor.node for tensor in self.fed})
+
+    @cached_property
+    def has_waits_for_dead(self) -> bool:
+        """True if a node waits for dead nodes and is live: it observes when they are dead."""
+        return any(
+            role_of(node) is Role.CONTROL_TRIGGER
+            or (role_of(node) is Role.MERGE and bool(node.controls))
+            for node in self.graph
+        )
 
     def _require(self, node: Node, required: set[Node]) -> bool:
         """Record a node that does something; return True to search before any other."""
