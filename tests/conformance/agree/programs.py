@@ -148,7 +148,8 @@ class ProgramWriter:
     def effect(self, env: Env, targets: Sequence[Slot], depth: int) -> None:
         """Change or read the variable, after all effects so far."""
         slot = self.variable_slot
-        with tf.control_dependencies([env[_ORDER]]):
+        # a function drops control edges from tensors outside, but reads them through an Identity
+        with tf.control_dependencies([tf.identity(env[_ORDER])]):
             form = self.random.choice(
                 ("read", "assign", "assign" if slot.dtype == "bool" else "add")
             )
