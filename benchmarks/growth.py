@@ -53,6 +53,7 @@ COMMANDS: Final = {
     "lower": "lower {} -o {}.pb",
     "grad": "grad {} --ys y --xs x -o {}.pb",
     "cluster": "cluster {} -o {}.pb",
+    "optimize": "optimize {} --fetch y -o {}.pb",
     "regions": "cluster {} --regions -o {}.pb",
     "functionalize": "functionalize {} -o {}.pb",
     "partition": "partition {} --devices cpu:0-1 --seed 1 -o {}.pb",

@@ -64,6 +64,13 @@ def test_calls_grow_with_the_size(command: str, family: str, tmp_path: Path) -> 
     assert _calls(command, large) <= _FACTOR**exponent * _calls(command, small)
 
 
+def test_loops_in_a_row_are_optimized_in_linear_time(tmp_path: Path) -> None:
+    # work per pair of loops shows in graphs that are larger than those above
+    small, large = (growth.write("loops", size, tmp_path) for size in (80, 400))
+    growth.run("optimize", small)
+    assert _calls("optimize", large) <= 5**1.1 * _calls("optimize", small)
+
+
 @pytest.mark.parametrize(
     ("command", "exponent"), [("check", 1.1), ("grad", 1.1), ("regions", 1.1), ("cluster", 1.3)]
 )

@@ -12,6 +12,7 @@ fail, and an Identity in its place waits for the pivot, so that it is live as be
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -49,17 +50,19 @@ class _Invariant:
 
 def licm(context: RewriteContext) -> None:
     """Move invariant nodes out of loops, one level at a time, inner loops first."""
-    loops = [frame for frame in reversed(context.frames.all) if frame.parent is not None]
-    for frame in loops:
+    members: dict[Frame, list[Node]] = defaultdict(list)
+    for node in context.nodes():
+        members[context.frames.of[node]].append(node)
+    for frame in reversed(context.frames.all):
         check_deadline()
-        if not frame.is_single_trip:
-            _move_out(context, frame)
+        if frame.parent is not None and not frame.is_single_trip:
+            _move_out(context, frame, members[frame])
 
 
-def _move_out(context: RewriteContext, frame: Frame) -> None:
+def _move_out(context: RewriteContext, frame: Frame, members: list[Node]) -> None:
     """Move the invariant nodes of a loop to its parent frame."""
     invariants: dict[Node, _Invariant] = {}
-    ordered = [node for node in context.nodes() if context.frames.of[node] is frame]
+    ordered = [node for node in members if context.graph.nodes.get(node.name) is node]
     for node in ordered:
         found = _invariant(context, node, frame, invariants)
         if found is not None:
