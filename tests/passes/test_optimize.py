@@ -527,6 +527,19 @@ def test_a_trigger_that_waits_for_a_dead_merge_waits_for_its_dead_side() -> None
     assert found["m"].op == "Merge"
 
 
+def test_a_merge_that_is_fetched_goes_unless_its_second_output_is() -> None:
+    text = DEAD_SIDE + "    i = Cast(m:1) {DstT=float32}\n    y = AddV2(h, i)"
+    for fetches, op in ((["m", "y"], "Identity"), (["m:1", "m:0", "y"], "Merge"), (None, "Merge")):
+        found = graph(text if fetches else DEAD_SIDE)
+        cfgraph.optimize(found, fetches=fetches)
+        assert found["m"].op == op
+    found = graph(DEAD_SIDE)
+    cfgraph.optimize(found, fetches=iter(["m"]), keep=["m"])
+    assert found["m"].op == "Merge"
+    after = optimized(DEAD_SIDE, {"x": SQUARE, "w": SQUARE}, "m")
+    assert {"Switch", "Merge"}.isdisjoint(after.ops)
+
+
 # -- loops -------------------------------------------------------------------------------------
 
 LOOP = """

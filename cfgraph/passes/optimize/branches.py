@@ -152,18 +152,15 @@ def _lost_without_dead_inputs(
 def _become_identity(
     context: RewriteContext, node: Node, live: Output, slot: int, guards: Collection[Node]
 ) -> None:
+    if node in context.protected and node not in context.first_outputs:
+        return  # its second output may be fetched
     graph = context.graph
     if node.readers(1):
-        if node in context.protected:
-            return
         attrs: dict[str, Any] = {"dtype": int32, "value": TensorValue(np.array(slot, np.int32))}
         name = graph.unique_name(f"{node.name}/value_index")
         index = graph.create(name, "Const", (), [node], attrs, node.device)
         graph.replace_uses(node.output(1), index.output())
         context.names[f"{node.name}:1"] = (f"{name}:0",)
-    elif node in context.protected:
-        # its second output may be fetched
-        return
     sources = [tensor.node for tensor in node.inputs]
     context.log(RULE, node, node.op, "Identity")
     attrs = {"T": node.attr("T"), **inherited_annotations(node)}

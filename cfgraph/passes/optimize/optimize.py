@@ -25,7 +25,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, require_graph
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.names import did_you_mean, name_list
-from cfgraph.ir.node import node_name
+from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.limits import check_deadline
 from cfgraph.passes.optimize.function_bodies import optimize_functions
@@ -91,20 +91,20 @@ def optimize(
         message = "a partitioned graph is not optimized"
         raise Unsupported(message, hint="optimize the graph before it is partitioned")
     before, size = op_counts(graph), len(graph)
-    wanted = None if fetches is None else [graph[node_name(name)] for name in name_list(fetches)]
+    fetched = [] if fetches is None else name_list(fetches)
+    wanted = {graph[node_name(name)] for name in fetched}
     fed = frozenset(graph.tensor(name) for name in feeds)
-    named = {
-        *(wanted or ()),
-        *(tensor.node for tensor in fed),
-        *(graph[node_name(n)] for n in keep),
-    }
+    kept = {*(tensor.node for tensor in fed), *(graph[node_name(n)] for n in keep)}
+    named = frozenset(wanted | kept)
+    later = {graph[node_name(name)] for name in fetched if split_tensor_name(name)[1]}
+    first = named - kept - later
     with paused_gc(nodes=size), unchanged_on_error(graph):
         called = called_functions(graph)
         applied: list[Rewrite] = []
-        if wanted is not None and PRUNE in rules:
+        if fetches is not None and PRUNE in rules:
             applied += _prune(graph, named)
         unread = frozenset(node for node in graph if not node.uses)
-        fixed = FixedNodes(frozenset(named) | unread, fed, frozenset(named))
+        fixed = FixedNodes(named | unread, fed, named, first)
         context = RewriteContext(graph, fixed)
         apply = partial(_apply_rules, rules=rules, limit=unroll)
         apply(context)

@@ -67,13 +67,15 @@ class KeptLoop:
 class FixedNodes:
     """Nodes that a rewrite must respect.
 
-    `protected` nodes keep their names and values, those of `named` because a run may name them.
-    Tensors of `fed` may have any value in a run.
+    `protected` nodes keep their names and values, those of `named` because a run may name them, and
+    those of `first_outputs` only for their first output. Tensors of `fed` may have any value in a
+    run.
     """
 
     protected: frozenset[Node]
     fed: frozenset[Output]
     named: frozenset[Node] = frozenset()
+    first_outputs: frozenset[Node] = frozenset()
 
 
 class RewriteContext:
@@ -91,6 +93,7 @@ class RewriteContext:
         self.fed = fixed.fed
         self.named = fixed.named
         self.outputs = fixed.protected
+        self.first_outputs = fixed.first_outputs
         self.protected = fixed.protected | _colocation_targets(graph)
         self.frozen = self._frozen_nodes()
         self.function = function
