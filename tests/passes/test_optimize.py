@@ -63,6 +63,11 @@ def test_a_node_with_constant_inputs_is_folded() -> None:
     assert ops(after) == {"y": "Const"}
 
 
+def test_each_folded_node_is_counted() -> None:
+    report = cfgraph.optimize(graph("a = Const() {dtype=float32, value=float32[]:2}\ny = Neg(a)"))
+    assert report.rules["fold"] == 1
+
+
 BRANCH = """
     p = Placeholder() {dtype=bool, shape=[]}
     x = Placeholder() {dtype=float32, shape=[]}
@@ -111,6 +116,12 @@ def test_the_shape_of_a_branch_is_live_in_it() -> None:
         """
         a = Const() {dtype=int32, value=int32[2]:[1000, 1000]}
         b = Const() {dtype=float32, value=float32[]:1}
+        y = Fill(a, b)
+        """,
+        # 16,392 bytes, of few elements
+        """
+        a = Const() {dtype=int32, value=int32[1]:[2049]}
+        b = Const() {dtype=float64, value=float64[]:1}
         y = Fill(a, b)
         """,
     ],

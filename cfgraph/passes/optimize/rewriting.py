@@ -7,7 +7,7 @@ its readers. `RewriteContext.forward` checks all but the value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -356,11 +356,6 @@ class RewriteContext:
         if node.uses or node in self.protected or node in self.frozen or _is_input(node):
             return False
         return node in self.never_live or not has_effect(node)
-
-    def set_controls(self, node: Node, controls: Collection[Node]) -> None:
-        """Set the control inputs of a node, if they differ."""
-        if tuple(controls) != node.controls:
-            self.graph.set_controls(node, controls)
 
 
 def is_function_of_inputs(node: Node) -> bool:
