@@ -186,7 +186,11 @@ def _attributes(operation: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     from jaxlib.mlir import ir
 
     for name in operation.attributes:
-        value = operation.attributes[name]
+        try:
+            value = operation.attributes[name]
+        except TypeError:  # the bindings have no class for elements that are complex numbers
+            yield name, ", ".join(str(result.type) for result in operation.results)
+            continue
         if isinstance(value, ir.FlatSymbolRefAttr):
             yield name, Func(f"{prefix}{value.value}")
         elif not isinstance(value, ir.DenseElementsAttr) or len(value) <= _MAX_ELEMENTS:

@@ -23,6 +23,7 @@ from cfgraph.ir.printable import clean_layout
 from cfgraph.limits import run_interruptibly
 from cfgraph.ops.opdef.jax_library import load_jax, xla_context
 from cfgraph.ops.opdef.op import OpError
+from cfgraph.ops.opdef.stablehlo_calls import require_no_recursion, require_safe_calls
 
 # the versions of the calling convention that TensorFlow supports
 VERSIONS: Final = range(5, 11)
@@ -169,6 +170,7 @@ def _static_module(call: ModuleCall, index: int, signature: Signature) -> _Stati
 
     with opened_module(call.data) as module:
         _require_single_device(module)
+        require_no_recursion(module)
         main: Any = ir.SymbolTable(module.operation)["main"]
         expected = list(main.type.inputs)
         has_index = len(call.platforms) > 1
@@ -178,6 +180,7 @@ def _static_module(call: ModuleCall, index: int, signature: Signature) -> _Stati
         if is_dynamic:
             _wrap_main(module, main, types, index if has_index else None)
         data = mlir.module_to_bytecode(module)
+        static = module
         if is_dynamic:
             data = import_module("jaxlib._jax").mlir.refine_polymorphic_shapes(
                 data,
@@ -185,8 +188,9 @@ def _static_module(call: ModuleCall, index: int, signature: Signature) -> _Stati
                 validate_static_shapes=True,
                 enable_shardy=True,
             )
-            refined = ir.Module.parse(data)
-            main = ir.SymbolTable(refined.operation)["main"]
+            static = ir.Module.parse(data)
+            main = ir.SymbolTable(static.operation)["main"]
+        require_safe_calls(static)
         shapes = [tuple(ir.RankedTensorType(result).shape) for result in main.type.results]
         return _StaticModule(data, tuple(zip(shapes, call.output_types, strict=True)))
 

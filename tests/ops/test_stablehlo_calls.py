@@ -1,0 +1,111 @@
+"""Modules whose calls could damage the process are rejected; those that jax writes are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfgraph.errors import CfgraphError
+from cfgraph.ops.opdef.stablehlo_bodies import module_bodies
+from cfgraph.ops.opdef.stablehlo_modules import ModuleCall, run_module
+
+pytest.importorskip("jax", reason="needs the extra xla")
+
+INPUT = np.diag(np.arange(1, 5)).astype(np.float32)
+CALL_SELF = """
+  %r = func.call @f(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %r : tensor<4x4xf32> }
+  func.func private @f(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %r = func.call @f(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %r : tensor<4x4xf32>"""
+
+
+def custom_call(target: str, types: str, options: str, arguments: str = "%a") -> str:
+    """A module body that returns its input after a call."""
+    attributes = (
+        f"{{api_version = 4 : i32, has_side_effect = true, backend_config = {{{options}}}}}"
+    )
+    count = f":{types.count('tensor') - arguments.count('%')}"
+    call = f"%r{count} = stablehlo.custom_call @{target}({arguments}) {attributes} : {types}"
+    return f"{call}\n  return %a : tensor<4x4xf32>"
+
+
+def artifact(body: str) -> bytes:
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    head = "func.func public @main(%a: tensor<4x4xf32>) -> tensor<4x4xf32>"
+    with mlir.make_ir_context():
+        module = ir.Module.parse(f"module {{ {head} {{\n  {body} }} }}")
+        data: bytes = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+        return data
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            custom_call(
+                "xla_ffi_python_cpu_callback",
+                "(tensor<4x4xf32>) -> tensor<4x4xf32>",
+                "index = 99 : ui64",
+            ),
+            "calls the routine 'xla_ffi_python_cpu_callback'",
+        ),
+        (
+            custom_call(
+                "lapack_sgetrf_ffi",
+                "(tensor<4x4xf32>) -> (tensor<1x1xf32>, tensor<1xi32>, tensor<i32>)",
+                "",
+            ),
+            "the call of 'lapack_sgetrf_ffi' has shapes that do not fit: tensor<4x4xf32>, tensor<1",
+        ),
+        (
+            custom_call(
+                "lapack_sgetrf_ffi", "(tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4xi32>)", ""
+            ),
+            "has another form than that of jax",
+        ),
+        (CALL_SELF, "a function of the module calls itself: "),
+    ],
+)
+def test_a_call_that_could_damage_the_process_is_rejected(body: str, message: str) -> None:
+    call = ModuleCall(artifact(body), 9, ("CPU",), output_types=(INPUT.dtype,))
+    with pytest.raises(CfgraphError) as caught:
+        run_module(call, [INPUT])
+    assert message in caught.value.message
+
+
+def exported(function: Callable[..., Any]) -> tuple[bytes, ModuleCall]:
+    import jax
+
+    made = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct(INPUT.shape, INPUT.dtype))
+    types = tuple(item.dtype for item in made.out_avals)
+    version = made.calling_convention_version
+    data = bytes(made.mlir_module_serialized)
+    return data, ModuleCall(data, version, ("CPU",), output_types=types)
+
+
+def test_the_calls_of_jax_are_run() -> None:
+    import jax
+    import jax.export
+    import jax.numpy as jnp
+
+    def factors(x: Any) -> Any:
+        wide = x[:3]
+        eigenvalues, inverse = jnp.linalg.eigvals(x), jnp.linalg.inv(x)
+        right = jax.lax.linalg.triangular_solve(x, wide, left_side=False)
+        singular = [jnp.linalg.svd(y, full_matrices=full)[1] for y in (x, wide) for full in (0, 1)]
+        return eigenvalues, inverse, right, jnp.linalg.cholesky(x), jnp.linalg.qr(wide), singular
+
+    data, call = exported(factors)
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        expected = jax.tree.leaves(factors(INPUT))
+    for value, other in zip(run_module(call, [INPUT]), expected, strict=True):
+        np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-5)
+    # also with constants of complex numbers
+    assert module_bodies(data)[0].name == "main"
