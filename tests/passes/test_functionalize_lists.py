@@ -70,11 +70,13 @@ def test_a_partial_gather_reads_part_of_an_array(limit: int) -> None:
     assert checked_rejections(lowered_subgraph(b, "y"), ["y"], {"n": np.int32(4)}) == {}
 
 
+@pytest.mark.parametrize("is_folded", [False, True])
 @pytest.mark.parametrize(("rows", "stays"), [(3, True), (4, False)])
-def test_a_partially_filled_array_is_rejected(rows: int, stays: bool) -> None:
+def test_a_partially_filled_array_is_rejected(rows: int, stays: bool, is_folded: bool) -> None:
     b, n, handle, flow = array()
     x = b.placeholder("x", "float32", [rows, 2])
-    full = b.TensorArrayScatterV3(handle, b.Range(0, rows, 1), x, flow)
+    indices = b.const(list(range(rows))) if is_folded else b.Range(0, rows, 1)
+    full = b.TensorArrayScatterV3(handle, indices, x, flow)
     _, total = b.while_loop(
         lambda i, _: b.Less(i, n),
         lambda i, t: (i + 1, t + b.TensorArrayReadV3(handle, i, full, dtype="float32")),

@@ -16,12 +16,15 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import NUMERIC_KINDS, variant
 from cfgraph.ir.graph import Graph, Node, Output, Use
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.ranges import Range
 from cfgraph.ops.families.tensor_array_ops import (
     TensorArrayGatherV3,
@@ -252,7 +255,13 @@ def covers_all_indices(
     indices: Output, array: Node, sizes: Collection[Node], shapes: StaticShapes
 ) -> bool:
     """Return true for 0, 1, 2, … up to the size of an array, which `sizes` nodes return."""
-    node = strip_identities(indices).node
+    source = strip_identities(indices)
+    node, values = source.node, shapes.value(source)
+    if values is None and is_a(node, Const):
+        values = node.attr("value").array
+    if values is not None:
+        size = _constant_int(array.inputs[0], shapes)
+        return size is not None and np.array_equal(values, np.arange(size))
     if not is_a(node, Range):
         return False
     start, limit, step = (strip_identities(tensor) for tensor in node.inputs)
