@@ -1,1 +1,1 @@
-"""What converters say to lowered graphs, and to what `functionalize` makes of them."""
+"""Messages of converters for lowered graphs, and for the results of `functionalize`."""

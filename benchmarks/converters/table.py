@@ -65,7 +65,7 @@ def recorded() -> dict[str, Verdicts]:
 
 
 def measure(name: str) -> Verdicts:
-    """What each converter says to a graph before and after."""
+    """Messages of each converter for a graph, before and after."""
     example = isolated(build, name)
     after = converted(example)
     stages = {"before": (example.data, example.feeds), "after": after}

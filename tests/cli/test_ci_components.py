@@ -80,7 +80,7 @@ class Job:
         return run(shell, self.clone, env)
 
     def sarif(self) -> Any:
-        """What the last step uploads."""
+        """Findings that the last step uploads."""
         upload = self.action["runs"]["steps"][-1]
         assert upload["with"]["sarif_file"] == "${{ steps.check.outputs.sarif }}"
         path = self.output.read_text().removeprefix("sarif=").strip()

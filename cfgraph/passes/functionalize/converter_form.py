@@ -254,7 +254,7 @@ class _ConverterForm:
     def _drop_unread_arguments(self, graph: Graph, node: Node) -> bool:
         """Drop the arguments that no branch reads, such as those that said when it runs.
 
-        TensorFlow's optimizer would write the functions anew without them, and without shapes.
+        TensorFlow's optimizer would rewrite the functions without them, and without shapes.
         """
         names, calls = _called(node), function_calls(node.op)
         found = [self.graph.functions.get(name) for name in names]

@@ -48,7 +48,7 @@ class ConditionInput:
 
 @dataclass(frozen=True, slots=True)
 class LoopState:
-    """What the condition of a loop read in its last iterations."""
+    """Values that the condition of a loop read in its last iterations."""
 
     loop: str
     condition: str
