@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cfgraph.cli.output import note
 from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_state_of
+from cfgraph.console.signatures import has_signatures
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
@@ -53,6 +54,8 @@ class VariableSource:
         if wanted is not None:
             required = required_state(source.graph, wanted)
         if self.path is not None:
+            if required.is_empty and not with_other_variables and has_signatures(self.path):
+                return None  # it provides the names alone
             io, others = self.io_policy(source), with_other_variables
             origin, state = self.path, _restore_from(source.graph, self.path, wanted, io, others)
         else:

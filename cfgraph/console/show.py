@@ -85,8 +85,8 @@ def print_summary(
         table = tables.functional_loops_table(summary.functional_loops)
         _print_section(out, "functional loops", table)
     if summary.functions:
-        limit = None if saved is None else _MAX_SIGNATURE
-        _print_section(out, "functions", tables.functions_table(summary.functions, limit))
+        table = tables.functions_table(summary.functions, _MAX_SIGNATURE)
+        _print_section(out, "functions", table)
     if modules:
         _print_section(out, "modules", modules_table(modules))
     if parts is not None:

@@ -71,6 +71,12 @@ def signature_names(
     return SignatureNames(inputs, outputs, signature, unselected)
 
 
+def has_signatures(path: str) -> bool:
+    """True for a SavedModel that has signatures."""
+    contents = _contents_at(path)
+    return contents is not None and bool(contents.signatures)
+
+
 def _contents_at(path: str | None) -> SavedModelContents | None:
     if path is None or not (os.path.isdir(path) or open_archive(path)):
         return None

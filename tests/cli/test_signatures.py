@@ -288,3 +288,23 @@ def test_a_folder_takes_no_other_format(command: Any, saved: Path, tmp_path: Pat
     done = command("grad", saved, "--ys", "y", "--xs", "x", "-o", folder, "--to", "graph")
     assert (done.code, "a SavedModel is not written as graph" in done.err) == (2, True)
     assert not Path(folder).exists()
+
+
+def test_variables_of_a_frozen_graph_provide_the_names_alone(
+    command: Any, saved: Path, tmp_path: Path
+) -> None:
+    frozen = tmp_path / "frozen.pb"
+    assert command("freeze", saved, "-o", frozen).code == 0
+    failed = command("run", frozen, *FEED)
+    assert "--variables SAVED_MODEL provides the names" in failed.err
+    assert (
+        command("run", frozen, *FEED, "--variables", saved, "--fetch", "y", "--expect", Y).code == 0
+    )
+    variables = saved / "variables" / "variables"
+    failed = command(
+        "run", frozen, "--variables", variables, "--feed", "serving_default_x=[[1, 2]]"
+    )
+    assert (failed.code, "no variable is needed" in failed.err) == (2, True)
+    functions = command("show", frozen).out.partition("\nfunctions\n")[2].partition("\n\n")[0]
+    assert "(8 tensors) -> (while_identity: bool)" in functions
+    assert max(map(len, functions.splitlines())) < 130
