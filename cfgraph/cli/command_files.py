@@ -171,7 +171,9 @@ class FileCommand(TyperCommand):
             elif source == _FROM_FILE:
                 configuration: Configuration = ctx.meta[_CONFIGURATION]
                 yield f"{name} is set by {configuration.position(option, ctx.info_name)}"
-            elif name not in str(error) and (repr(text) in str(error) or text not in str(error)):
+            elif source != _FROM_COMMAND_LINE or name in str(error):
+                continue
+            elif repr(text) in str(error) or text not in str(error):
                 yield f"in {name} {shlex.quote(text)}"
 
     def _invoke_within_limits(self, ctx: Any) -> Any:

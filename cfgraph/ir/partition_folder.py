@@ -21,6 +21,7 @@ from cfgraph.ir.serde.functions import function_to_bytes
 
 _FORMAT: Final = "cfgraph partitions"
 _VERSION: Final = 1
+_ONE_DEVICE: Final = "each file of a folder stores one device"
 _PLAIN_NAME: Final = re.compile(r"[\w.-]+").fullmatch
 
 
@@ -29,14 +30,14 @@ def is_partition_folder(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
-def _split_by_device(graph: Graph) -> dict[str, Graph]:
+def _split_by_device(graph: Graph, folder: Path) -> dict[str, Graph]:
     """One graph per device, with the functions that its nodes call; uncalled ones go to the first.
 
     Raises UsageError for a node without a device and for an edge between devices.
     """
     parts: dict[str, list[Node]] = {}
     for node in graph:
-        _require_local_inputs(node)
+        _require_local_inputs(node, folder)
         parts.setdefault(node.device, []).append(node)
     called = {device: called_functions(graph, (), nodes) for device, nodes in parts.items()}
     uncalled = set(graph.functions).difference(*called.values())
@@ -54,14 +55,14 @@ def _device_graph(graph: Graph, nodes: list[Node], called: set[str]) -> Graph:
     return partition
 
 
-def _require_local_inputs(node: Node) -> None:
-    hint = "partition the graph first"
+def _require_local_inputs(node: Node, folder: Path) -> None:
+    hint = f"write one file, such as {folder}.pb, or partition the graph first"
     if not node.device:
-        message = "the node has no device; each file stores one device"
+        message = f"the node has no device; {_ONE_DEVICE}"
         raise UsageError(message, node=node, hint=hint)
     for source in (*(item.node for item in node.inputs), *node.controls):
         if source.device != node.device:
-            message = f"the input {source.name!r} is on another device; each file stores one device"
+            message = f"the input {source.name!r} is on another device; {_ONE_DEVICE}"
             raise UsageError(message, node=node, hint=hint)
 
 
@@ -77,7 +78,8 @@ def stage_partitions(
     Files of an earlier graph in the folder are removed. Raises UsageError if the graph is not
     partitioned or a file cannot be written.
     """
-    partitions, target = _split_by_device(graph), Path(folder)
+    target = Path(folder)
+    partitions = _split_by_device(graph, target)
     rows = [
         {"device": device, "file": f"{_file_name(device)}.{format}", "nodes": len(partition)}
         for device, partition in partitions.items()

@@ -36,6 +36,14 @@ def test_errors_come_first_then_warnings_then_notes() -> None:
     assert report.reaches("error")
 
 
+def test_a_misspelled_op_is_named_where_it_hides_a_type() -> None:
+    report = check(graph("x = Placeholdr() {dtype=float32}", "y = Neg(x)"))
+    first = report.findings[0]
+    assert (first.code, first.node) == ("CFG110", "y")
+    assert first.message.startswith("its input 'x' has the unknown op 'Placeholdr'; Neg needs")
+    assert first.hint == "did you mean 'Placeholder'?"
+
+
 def test_a_report_says_how_bad_it_is() -> None:
     assert (MIXED.count("error"), MIXED.count("warning"), MIXED.count("note")) == (1, 2, 1)
     warned = MIXED.only(ignore=["CFG201"])

@@ -182,8 +182,9 @@ def test_variables_are_rejected(pool: ModePool) -> None:
         b"versions producer=1\nv = VariableV2() {dtype=float32, shape=[]}\n"
         b"y = Identity(v) {T=float32}\n"
     )
-    with pytest.raises(Unsupported, match="v is a variable"):
+    with pytest.raises(Unsupported, match="v is a variable") as caught:
         compare_modes(pool, graph, MODE)
+    assert "cfgraph freeze" in (caught.value.hint or "")
 
 
 def test_a_graph_without_outputs_cannot_be_compared(pool: ModePool) -> None:

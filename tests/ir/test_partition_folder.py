@@ -115,8 +115,9 @@ def test_saving_again_leaves_nothing_of_the_old_graph(tmp_path: Path) -> None:
 def test_a_graph_that_is_not_partitioned_is_not_saved_in_parts(
     tmp_path: Path, text: str, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as caught:
         saved(tmp_path, text)
+    assert f"write one file, such as {tmp_path / 'parts'}.pb" in (caught.value.hint or "")
     assert not (tmp_path / "parts").exists()
 
 

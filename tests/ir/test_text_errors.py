@@ -94,6 +94,18 @@ def test_an_error_says_where_and_what_was_expected(text: str, message: str) -> N
     assert caught.value.code == "CFG004"
 
 
+@pytest.mark.parametrize(
+    ("text", "place", "hinted"),
+    [("import x", "line 1, column 1", True), ("x = NoOp()\nx y", "line 2, column 1", False)],
+)
+def test_a_text_that_starts_with_no_graph_names_the_formats(
+    text: str, place: str, hinted: bool
+) -> None:
+    with pytest.raises(InvalidInput, match=place) as caught:
+        parse_graph(text)
+    assert ("SavedModels" in (caught.value.hint or "")) == hinted
+
+
 def test_faults_of_the_graph_are_all_found() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_graph("x = A(nowhere)\nx = A()\ny = B(^x, x)\n")

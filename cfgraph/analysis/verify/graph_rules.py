@@ -225,8 +225,7 @@ def check_ops(subject: VerifyContext) -> Iterator[Finding]:
             continue
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
         message = f"unknown op {op!r}{others}; it is preserved but cannot run"
-        known = [*registry.op_names(), *subject.signatures.library]
-        hint = subject.signatures.suggest(op, known, misspelled_op_hint)
+        hint = _op_hint(subject, op)
         related = tuple(node.name for node in nodes[1:])
         yield Finding("CFG101", "warning", message, nodes[0].name, hint, related)
 
@@ -247,7 +246,7 @@ def _check_attributes_of_op(
     for node in nodes:
         attrs = node.attrs
         if not required.issubset(attrs):
-            yield from _missing(node, declared, required)
+            yield from _missing(subject, node, declared, required)
         for key, value in attrs.items():
             kind = type(value)
             if free.get(key) is kind or key.startswith("_"):
@@ -283,14 +282,30 @@ def _allowed_values(signature: Signature) -> _AllowedValues:
 
 
 def _missing(
-    node: Node, declared: Mapping[str, AttrDef], required: frozenset[str]
+    subject: VerifyContext, node: Node, declared: Mapping[str, AttrDef], required: frozenset[str]
 ) -> Iterator[Finding]:
     clauses = infer_node_attrs(node)
     for key in sorted(required - node.attrs.keys()):
         message = f"{node.op} needs the attribute {key!r} ({declared[key].kind})"
         hint = AttrPrinter().attrs_text({key: clauses[key]}) if key in clauses else None
         hint = hint and f"its inputs imply {hint}"
+        implied = hint is None and declared[key].kind in ("type", "list(type)")
+        source = _unknown_source(subject, node) if implied else None
+        if source is not None:
+            message = f"its input {source.name!r} has the unknown op {source.op!r}; {message}"
+            hint = _op_hint(subject, source.op)
         yield Finding("CFG110", "error", message, node.name, hint)
+
+
+def _unknown_source(subject: VerifyContext, node: Node) -> Node | None:
+    """The first input of an unknown op, whose types are unknown."""
+    sources = (item.node for item in node.inputs)
+    return next((item for item in sources if subject.signatures.of(item.op) is None), None)
+
+
+def _op_hint(subject: VerifyContext, op: str) -> str | None:
+    known = [*registry.op_names(), *subject.signatures.library]
+    return subject.signatures.suggest(op, known, misspelled_op_hint)
 
 
 def _check_attribute(

@@ -236,12 +236,15 @@ class _ModeCase:
         )
 
 
+_FREEZE_HINT: Final = "make the variables constants first: cfgraph freeze GRAPH -o frozen.pb"
+
+
 def _reject_variables(graph: Graph, roots: Sequence[Node]) -> None:
     """Raise Unsupported for variables, whose values TensorFlow would not have."""
     node = next((node for node in ancestors(graph, roots) if is_variable(node)), None)
     if node is not None:
         message = f"{node.name} is a variable, and modes are compared without variables"
-        raise Unsupported(message, node=node, hint="feed what is read from it: --feed NAME=VALUE")
+        raise Unsupported(message, node=node, hint=_FREEZE_HINT)
 
 
 def _mode_error(mode: Mode, failure: ModeFailure) -> ModeFailed:

@@ -21,6 +21,10 @@ from cfgraph.ir.text.lexer import INT64_RANGE, LineReader
 from cfgraph.ir.text.values import parse_attrs, parse_dtype, parse_full_type, parse_value
 from cfgraph.limits import check_deadline
 
+_KNOWN_FORMATS: Final = (
+    "if the file is not a graph: the known formats are .graph (text), .pb, .pbtxt, .meta,"
+    " and SavedModels (folders)"
+)
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 _INT32: Final = range(-(1 << 31), 1 << 31)
 # the fields of a BodyNode
@@ -49,7 +53,7 @@ def parse_graph(text: str | bytes) -> Graph:
                 if not _is_exact(line):
                     inferable.append(nodes[-1][0])
             else:
-                _parse_statement(line, lines, graph)
+                _parse_statement(line, lines, graph, not (nodes or graph.functions))
         graph.load(nodes)
     complete_node_attrs(graph[name] for name in inferable)
     return graph
@@ -64,7 +68,10 @@ def _token_lines(text: str | bytes) -> Iterator[LineReader]:
             yield line
 
 
-def _parse_statement(line: LineReader, lines: Iterator[LineReader], graph: Graph) -> None:
+def _parse_statement(
+    line: LineReader, lines: Iterator[LineReader], graph: Graph, is_first: bool
+) -> None:
+    """Read a line that is no node; if nothing precedes it, the text may be no graph at all."""
     if line.accept("function"):
         name = line.name("the name of a function")
         function = _parse_function(line, name, lines)
@@ -85,7 +92,9 @@ def _parse_statement(line: LineReader, lines: Iterator[LineReader], graph: Graph
         with line.expecting("an extra that can be decoded was", 0):
             graph.origin = graph_def.graph_origin(line.raw())
     else:
-        raise line.error("a node such as 'z = Mul(x, y)', or a function, was expected")
+        error = line.error("a node such as 'z = Mul(x, y)', or a function, was expected")
+        error.hint = _KNOWN_FORMATS if is_first else None
+        raise error
     line.expect("")
 
 
