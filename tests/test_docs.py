@@ -16,6 +16,7 @@ from website.command_pages import command_paths
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+SAMPLES = ROOT / "fixtures" / "messages"
 # about error texts of TensorFlow; their graphs are in fixtures/messages
 MESSAGES = sorted((ROOT / "docs" / "messages").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
@@ -35,7 +36,7 @@ def folder(page: Path, tmp_path: Path) -> Path:
     for name in ("fixtures", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     files = [*(ROOT / "fixtures" / "graphs").glob("*.pb")]
-    files += (ROOT / "fixtures" / "messages").iterdir()
+    files += SAMPLES.iterdir()
     for file in files:
         (tmp_path / file.name).symlink_to(file)
     return tmp_path
@@ -57,6 +58,14 @@ def test_the_blocks_of_a_page_run(page: Path, folder: Path) -> None:
             continue
         done = run([*RUN_BY[kind], block], folder)
         assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("sample", sorted(path.name for path in SAMPLES.iterdir()))
+def test_a_page_links_the_samples_that_it_types(sample: str) -> None:
+    typed = re.compile(rf"(?<![\w/.\[]){re.escape(sample)}")
+    pages = [page.read_text() for page in MESSAGES if typed.search(page.read_text())]
+    assert pages, "no page has the sample"
+    assert all(f"(../../fixtures/messages/{sample})" in page for page in pages)
 
 
 TRANSCRIPT = re.compile(r"^```console\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
