@@ -115,7 +115,7 @@ class Subject:
 
 
 def disagreement(subject: Subject, way: Way) -> str:
-    """What differs from TensorFlow in a way, or ``; raises the errors of the passes."""
+    """Describe the difference from TensorFlow, if any; raises the errors of the passes."""
     graph = cfgraph.loads(subject.graph)
     derived = applied(graph, way, subject)
     loosen = _LOOSER if way.engine == "xla" or way.order else 1
@@ -186,7 +186,7 @@ def compared(
     loosen: float = 1,
     ratios: Mapping[str, float] | None = None,
 ) -> str:
-    """The first difference between values, or ``; `ratios` are by type, and multiply `loosen`."""
+    """Describe the first difference, if any; `ratios` by type multiply `loosen`."""
     for name, actual, expected in zip(names, have, want, strict=True):
         array = np.asarray(expected)
         ratio = (ratios or {}).get(array.dtype.name, 1)
