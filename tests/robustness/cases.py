@@ -45,6 +45,11 @@ _PASSES = (
     "optimize {} -o out.pb",
     "optimize {} -o out.pb --fetch TENSOR --feed TENSOR",
     "extract {} -o out.pb --outputs TENSOR --inputs TENSOR",
+    "functionalize {} -o out.pb",
+    "functionalize {} -o out.pb --fetch TENSOR --dead-as zeros",
+    "functionalize {} -o out.pb --target converter",
+    "freeze {} -o out.pb --fetch TENSOR",
+    "optimize {} -o out.pb --unroll 8",
 )
 _RUNS = (
     "run {} FEEDS",

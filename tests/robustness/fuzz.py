@@ -64,7 +64,8 @@ def main() -> int:
 def import_everything() -> None:
     """Import all of cfgraph and read the seed graphs, once for all children."""
     for module in pkgutil.walk_packages(cfgraph.__path__, "cfgraph."):
-        if module.name != "cfgraph.__main__":
+        # the extension imports Model Explorer
+        if module.name not in ("cfgraph.__main__", "cfgraph.model_explorer.main"):
             importlib.import_module(module.name)
     warm_commands()
     seed_graphs()
