@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cfgraph.cli.output import note
 from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_state_of
-from cfgraph.console.signatures import has_signatures
+from cfgraph.console.signatures import names_tensors
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
@@ -54,9 +54,9 @@ class VariableSource:
         if wanted is not None:
             required = required_state(source.graph, wanted)
         if self.path is not None:
-            if required.is_empty and not with_other_variables and has_signatures(self.path):
-                return None  # it provides the names alone
             io, others = self.io_policy(source), with_other_variables
+            if required.is_empty and not others and names_tensors(self.path, source.graph):
+                return None  # it provides the names alone
             origin, state = self.path, _restore_from(source.graph, self.path, wanted, io, others)
         else:
             saved = saved_model_state_of(source)

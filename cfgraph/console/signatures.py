@@ -71,10 +71,11 @@ def signature_names(
     return SignatureNames(inputs, outputs, signature, unselected)
 
 
-def has_signatures(path: str) -> bool:
-    """True for a SavedModel that has signatures."""
+def names_tensors(path: str, graph: Graph) -> bool:
+    """True for a SavedModel whose signatures name tensors of a graph."""
     contents = _contents_at(path)
-    return contents is not None and bool(contents.signatures)
+    signatures = contents.signatures.values() if contents else ()
+    return any(_in_graph(graph, (*item.inputs, *item.outputs)) for item in signatures)
 
 
 def _contents_at(path: str | None) -> SavedModelContents | None:
