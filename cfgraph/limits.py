@@ -201,6 +201,10 @@ def _rounded(count: int) -> str:
     return str(count) if count < _MAX_EXACT_COUNT else f"more than 2^{count.bit_length() - 1}"
 
 
+class DeadlinePassed(BaseException):
+    """The end of a call by its deadline; no kernel catches it as an error of its own."""
+
+
 def timeout_error(message: str = "the timeout has expired", frame: object = None) -> RunTimeout:
     """The error after the deadline."""
     hint = "raise the limit with --timeout, or with timeout in Python"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.attrs import content_key
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
-from cfgraph.ir.graph import Graph, Node
-from cfgraph.limits import current_limits
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.limits import DeadlinePassed, current_limits, timeout_error
 from cfgraph.ops.families.tensor_list import ListGrowth, TensorList
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.function_bodies import require_bounded
@@ -36,7 +36,7 @@ from cfgraph.runtime.jax.compile import (
 from cfgraph.runtime.jax.deferred_checks import DeferredCheckFailed, guard_arguments
 from cfgraph.runtime.jax.tensor_lists import UnknownCapacity
 from cfgraph.runtime.jax.transfer import HostTransfer
-from cfgraph.runtime.straight_line import compile_numpy
+from cfgraph.runtime.straight_line import StraightLine, compile_numpy
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream
@@ -111,8 +111,8 @@ class ClusterRunner:
             cluster.count_call(fused=True)
             try:
                 return line.run(step, *inputs)
-            except Exception as error:
-                raise line.located(error, name, node.inputs) from error.__cause__
+            except (DeadlinePassed, Exception) as error:
+                raise _located(line, error, name, node.inputs) from error.__cause__
 
         kernel: Kernel = fused
         if cluster.traceable is not None:
@@ -382,3 +382,18 @@ def _is_small(cluster: CompiledCluster, inputs: Sequence[Any]) -> bool:
 def _changes_too_often(cluster: CompiledCluster) -> bool:
     count = len(cluster.compilations)
     return count >= _MAX_COMPILATIONS and cluster.calls < _MIN_RUNS_PER_COMPILATION * count
+
+
+def _located(
+    line: StraightLine, error: Exception | DeadlinePassed, name: str, inputs: Sequence[Output]
+) -> Exception:
+    """The error of a cluster with its node, also if the deadline passes while it is located."""
+    failure = error
+    if isinstance(failure, DeadlinePassed):
+        failure = timeout_error().with_traceback(error.__traceback__)
+    while True:
+        # no context manager, whose entry could be interrupted as well
+        try:
+            return line.located(failure, name, inputs)
+        except DeadlinePassed:
+            pass

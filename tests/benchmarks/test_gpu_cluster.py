@@ -61,5 +61,5 @@ def test_every_picture_is_shown_and_described() -> None:
     texts = "".join(path.read_text(encoding="utf-8") for path in pages)
     shown = re.findall(r"!\[[^\]]{10,}\]\((?:docs/)?(\S+)\)", texts)
     shown += re.findall(r'<img src="docs/(\S+)"[^>]* alt="[^"]{10,}"', texts)
-    drawn = [path for kind in ("*.svg", "*.png") for path in DOCS.rglob(kind)]
+    drawn = [path for kind in ("*.svg", "*.png", "*.webp") for path in DOCS.rglob(kind)]
     assert sorted(shown) == sorted(str(path.relative_to(DOCS)) for path in drawn)

@@ -200,7 +200,7 @@ def test_a_run_without_memory_is_an_execution_error(
     def fail(value: object) -> object:
         raise MemoryError
 
-    monkeypatch.setattr("cfgraph.runtime.prepare._caller_copy", fail)
+    monkeypatch.setattr("cfgraph.runtime.executors._caller_copy", fail)
     session = cfgraph.Session(cfgraph.load(fixtures / "graphs" / "counter.pb"))
     with pytest.raises(ExecutionError, match="out of memory"):
         session.run(["n"], {"n": 3})

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
+from cfgraph.limits import DeadlinePassed
+
 # seconds until an exception is raised again that a finalizer has dropped
 _REPEAT_SECONDS: Final = 0.5
 # looks at the stack of a call before its deadline, seconds between them, and seconds before it
@@ -26,10 +28,6 @@ _LEAD_SECONDS: Final = 0.05
 _LEAD_FRACTION: Final = 0.1
 _SAMPLE_SECONDS: Final = 0.002
 Sample = Callable[["FrameType | None"], None]
-
-
-class DeadlinePassed(BaseException):
-    """The end of a call by its deadline; no kernel catches it as an error of its own."""
 
 
 class _Alarm:

@@ -10,8 +10,7 @@ from typing import Any
 
 from cfgraph.errors import RunTimeout
 from cfgraph.ir.devices import short_device_name
-from cfgraph.limits import timeout_error
-from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed
+from cfgraph.limits import DeadlinePassed, timeout_error
 from cfgraph.runtime.compiled.compiled_run import CompiledRun
 from cfgraph.runtime.compiled.node_writer import CompiledIteration, frame_names
 from cfgraph.runtime.engine.executor import located_error

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import RECV, SEND
-from cfgraph.limits import current_limits
+from cfgraph.limits import DeadlinePassed, current_limits
 from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.code_cache import CacheEntry
-from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed, call_until
+from cfgraph.runtime.compiled.call_deadlines import call_until
 from cfgraph.runtime.compiled.code_position import code_position, located
 from cfgraph.runtime.compiled.compiled_run import CompiledRun, Function, GeneratedFunction
 from cfgraph.runtime.compiled.generate import CodeGenerator
@@ -326,7 +326,8 @@ class CompiledSimulator:
         try:
             self.results[:] = function(self.step, feeds, iterations)
         except DeadlinePassed as error:
-            late = located(self.compiled, error)
+            # a kernel may have seen the deadline just before
+            late = located(self.compiled, _timeout_before(error) or error)
             if isinstance(late, RunTimeout):
                 late.loop = watch.state_at_deadline()
             raise late from None
@@ -392,3 +393,11 @@ class CompiledSimulator:
 
 
 LOCATORS[CompiledSimulator.run.__code__] = _run_position
+
+
+def _timeout_before(error: DeadlinePassed) -> RunTimeout | None:
+    """The error that was raised when the deadline interrupted it, if it has its node."""
+    context = error.__context__
+    while context is not None and not isinstance(context, RunTimeout):
+        context = context.__context__
+    return context if context is not None and context.node else None

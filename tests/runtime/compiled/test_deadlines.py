@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.limits import DeadlinePassed
 from cfgraph.runtime.compiled import call_deadlines
-from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed, call_until
+from cfgraph.runtime.compiled.call_deadlines import call_until
 from cfgraph.runtime.session import Session
 from tests.runtime.compiled.agreement import ENGINES
 from tests.runtime.compiled.test_generated_code import GRAPHS, counter
@@ -107,7 +108,8 @@ def test_a_run_after_a_timeout_is_not_disturbed() -> None:
 def test_a_forked_process_has_deadlines_of_its_own() -> None:
     text = """
 import os, time
-from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed, call_until
+from cfgraph.limits import DeadlinePassed
+from cfgraph.runtime.compiled.call_deadlines import call_until
 call_until(time.monotonic() + 60, int)
 child = os.fork()
 def endless():
