@@ -12,7 +12,7 @@ from cfgraph.errors import CfgraphError, InvalidInput
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
-from cfgraph.ir.names import NODE_NAME
+from cfgraph.ir.names import NODE_NAME, unused_name
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.op import lookup, may_write
 from cfgraph.ops.shape_inference import infer_node_shapes
@@ -192,7 +192,7 @@ class BodyBuilder:
         inputs = {output.node.name: output for output in arguments}
         returned: dict[str, Output] = {}
         for label, output in zip(names, outputs, strict=True):
-            returned[_unique_argument_name(_argument_name(label), returned, inputs)] = output
+            returned[unused_name(_argument_name(label), returned, inputs)] = output
         control = {node.name: node for node in self.effects.to_run(outputs)}
         return function_from_nodes(name, self.graph, inputs, returned, control, library)
 
@@ -201,14 +201,6 @@ def _argument_name(name: str) -> str:
     """An argument name by TensorFlow's rule: lower case, letters, digits and `_`."""
     cleaned = re.sub(r"\W", "_", name.lower(), flags=re.ASCII).strip("_")
     return cleaned if cleaned[:1].isalpha() else f"arg_{cleaned}".rstrip("_")
-
-
-def _unique_argument_name(name: str, *taken: Mapping[str, Any]) -> str:
-    number, unique = 0, name
-    while any(unique in names for names in taken):
-        number += 1
-        unique = f"{name}_{number}"
-    return unique
 
 
 class SideEffectOrder:

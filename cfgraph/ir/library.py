@@ -9,6 +9,7 @@ the function that a call names by the sibling for the device that the call runs 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.devices import DeviceName
-from cfgraph.ir.function_graph import OutputPorts
+from cfgraph.ir.function_graph import FunctionGraph, OutputPorts
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import ArgDef
@@ -181,6 +182,38 @@ def function_from_nodes(
         stateful=any(_is_stateful(node, library or {}) for node in writer.inside),
     )
     return Function(name, definition)
+
+
+def function_from_body(
+    name: str,
+    body: FunctionGraph,
+    definition: FunctionDefinition,
+    library: Mapping[str, Function],
+) -> Function:
+    """The function of an edited body, whose arguments and outputs have the names of `definition`.
+
+    Raises as `function_from_nodes`.
+    """
+    arguments = zip(definition.inputs, body.arguments, strict=True)
+    outputs = zip(definition.outputs, body.returns, strict=True)
+    return function_from_nodes(
+        name,
+        body.graph,
+        {arg.name: node.output() for arg, node in arguments},
+        {arg.name: tensor for arg, tensor in outputs},
+        dict(zip(definition.control_outputs, body.control_returns, strict=True)),
+        library,
+    )
+
+
+def with_body(function: Function, body: FunctionGraph, library: Mapping[str, Function]) -> Function:
+    """The function with an edited body; its signature and attributes stay."""
+    definition = function.definition
+    made = function_from_body(function.name, body, definition, library).definition
+    changed = replace(
+        definition, nodes=made.nodes, returns=made.returns, control_returns=made.control_returns
+    )
+    return Function(function.name, changed)
 
 
 def _is_stand_in(node: Node, arguments: Mapping[Output, str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from heapq import nlargest
 from itertools import islice
 from typing import Final
@@ -41,6 +41,15 @@ def name_list(names: str | Iterable[str]) -> list[str]:
     several = list(names)
     require_names(several)
     return several
+
+
+def unused_name(base: str, *used: Container[str]) -> str:
+    """The first of `base`, `base_1`, `base_2`, … that is in none of these collections."""
+    name, number = base, 0
+    while any(name in names for names in used):
+        number += 1
+        name = f"{base}_{number}"
+    return name
 
 
 def decode_text(data: bytes) -> str:

@@ -17,7 +17,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.functions import Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
-from cfgraph.ir.names import name_list, require_names
+from cfgraph.ir.names import name_list, require_names, unused_name
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import out_of_memory_error
@@ -172,21 +172,12 @@ def recluster_run(spec: RunSpec) -> RunSpec:
         members = [node for node in nodes if node not in constants]
         if members and not fed.intersection(group):
             body = ClusterBody(tuple(members), tuple(constants))
-            encapsulate(copy, body, _unused_name(copy, name), fetched)
+            encapsulate(copy, body, unused_name(name, copy, copy.functions), fetched)
     return spec.on(copy)
 
 
 def _is_free_constant(node: Node) -> bool:
     return node.op == "Const" and not node.controls
-
-
-def _unused_name(graph: Graph, name: str) -> str:
-    """The name with the first number, if any, that neither a node nor a function has."""
-    number, free = 0, name
-    while free in graph or free in graph.functions:
-        number += 1
-        free = f"{name}_{number}"
-    return free
 
 
 _MAX_RESOLVED: Final = 32

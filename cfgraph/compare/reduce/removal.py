@@ -21,6 +21,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.names import unused_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
@@ -193,12 +194,8 @@ class _Removal:
         taken = {node.name for node in copy if node not in stand_ins}
         for tensor, item in new.items():
             base = tensor.node.name if tensor.port == 0 else f"{tensor.node.name}_{tensor.port}"
-            number, name = 0, base
-            while name in taken:
-                number += 1
-                name = f"{base}_{number}"
-            taken.add(name)
-            item.node.name = name
+            item.node.name = unused_name(base, taken)
+            taken.add(item.node.name)
         for node in self.graph:
             if self.opened and node not in self.removed:
                 self._open_frame(copy, node, copies[node])

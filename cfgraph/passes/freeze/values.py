@@ -18,7 +18,8 @@ from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import DType, bool_
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.library import function_from_nodes
+from cfgraph.ir.library import function_from_body
+from cfgraph.ir.names import unused_name
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.resource_variables import (
     VariableRead,
@@ -149,19 +150,9 @@ class ValuePassing:
         for index, item in types.items():
             body.graph.set_attr(body.arguments[index], "T", item.dtype)
         self.replace(body.graph, handles)
-        made = _unused_name(library, f"{name}_frozen")
+        made = unused_name(f"{name}_frozen", library)
         definition = function.definition
-        written = function_from_nodes(
-            made,
-            body.graph,
-            {
-                arg.name: node.output()
-                for arg, node in zip(definition.inputs, body.arguments, strict=True)
-            },
-            {arg.name: x for arg, x in zip(definition.outputs, body.returns, strict=True)},
-            dict(zip(definition.control_outputs, body.control_returns, strict=True)),
-            library,
-        )
+        written = function_from_body(made, body, definition, library)
         attrs = {index: _without_handles(found) for index, found in definition.arg_attrs.items()}
         library[made] = Function(
             made,
@@ -191,11 +182,3 @@ def _with_types(listed: Sequence[DType], changed: Types) -> tuple[DType, ...]:
 
 def _without_handles(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in attrs.items() if key not in _HANDLE_ANNOTATIONS}
-
-
-def _unused_name(library: Mapping[str, Function], base: str) -> str:
-    name, number = base, 0
-    while name in library:
-        number += 1
-        name = f"{base}_{number}"
-    return name

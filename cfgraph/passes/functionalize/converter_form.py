@@ -24,7 +24,8 @@ from cfgraph.ir.dtypes import int32
 from cfgraph.ir.function_graph import FunctionGraph, instantiate, is_polymorphic
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.library import function_from_nodes, remove_uncalled_functions
+from cfgraph.ir.library import function_from_nodes, remove_uncalled_functions, with_body
+from cfgraph.ir.names import unused_name
 from cfgraph.ir.registry import infer_attrs
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
@@ -188,25 +189,8 @@ class _ConverterForm:
         returned = {tensor.node for tensor in body.returns}
         if not self.rewrite(body.graph, returned):
             return
-        definition = self.graph.functions[name].definition
-        made = function_from_nodes(
-            name,
-            body.graph,
-            {
-                arg.name: node.output()
-                for arg, node in zip(definition.inputs, body.arguments, strict=True)
-            },
-            {arg.name: x for arg, x in zip(definition.outputs, body.returns, strict=True)},
-            dict(zip(definition.control_outputs, body.control_returns, strict=True)),
-            self.graph.functions,
-        ).definition
-        changed = replace(
-            definition,
-            nodes=made.nodes,
-            returns=made.returns,
-            control_returns=made.control_returns,
-        )
-        self.graph.functions[name] = Function(name, changed)
+        functions = self.graph.functions
+        functions[name] = with_body(functions[name], body, functions)
 
     # -- loops -------------------------------------------------------------------------------------
 
@@ -357,10 +341,7 @@ class _ConverterForm:
 
     def _add(self, base: str, definition: FunctionDefinition) -> str:
         """Add a function under an unused name."""
-        name, number = base, 0
-        while name in self.graph.functions:
-            number += 1
-            name = f"{base}_{number}"
+        name = unused_name(base, self.graph.functions)
         self.graph.functions[name] = Function(name, definition)
         self._rewritten.add(name)
         return name
@@ -380,10 +361,7 @@ def _used_names(definition: FunctionDefinition) -> set[str]:
 
 
 def _unused(base: str, used: set[str]) -> str:
-    name, number = base, 0
-    while name in used:
-        number += 1
-        name = f"{base}_{number}"
+    name = unused_name(base, used)
     used.add(name)
     return name
 

@@ -15,6 +15,7 @@ from cfgraph.analysis.gradient_paths import GradientFlow
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import unused_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import current_limits
@@ -246,11 +247,7 @@ class GradientContext:
 
     def frame_name(self, name: str) -> str:
         """A new name for the backward frame of a frame."""
-        base = unique = f"{self.name}/{name}"
-        number = 0
-        while unique in self._frame_names:
-            number += 1
-            unique = f"{base}_{number}"
+        unique = unused_name(f"{self.name}/{name}", self._frame_names)
         self._frame_names.add(unique)
         return unique
 
@@ -316,9 +313,4 @@ class GradientContext:
 
 def _unique_name(graph: Graph) -> str:
     """`gradients`, or `gradients_1`, … if node names of the graph start with it."""
-    taken = {name.split("/", 1)[0] for name in graph.nodes}
-    number, name = 0, "gradients"
-    while name in taken:
-        number += 1
-        name = f"gradients_{number}"
-    return name
+    return unused_name("gradients", {name.split("/", 1)[0] for name in graph.nodes})

@@ -20,6 +20,7 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances, instanti
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import called_functions, function_from_nodes, remove_uncalled_functions
+from cfgraph.ir.names import unused_name
 from cfgraph.ops.opdef.op import function_calls
 from cfgraph.passes.gradients.loop_gradient import reverse_loop
 from cfgraph.passes.gradients.reverse import GradientRequest, differentiate
@@ -133,10 +134,7 @@ class _GradientFunctions:
             raise Unsupported(message, node=called.name, code="CFG501")
         key = (called.name, tuple(sorted((k, str(v)) for k, v in called.attrs.items())))
         if key not in self._names:
-            name, number = f"{called.name}_gradient", 0
-            while name in self.graph.functions or name in self.added:
-                number += 1
-                name = f"{called.name}_gradient_{number}"
+            name = unused_name(f"{called.name}_gradient", self.graph.functions, self.added)
             self._names[key] = name
             known = self.within.known
             if key not in known:

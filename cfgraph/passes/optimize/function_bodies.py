@@ -7,13 +7,12 @@ its caller, or with ops of unknown signature, is left unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir.function_graph import FunctionGraph, instantiate, is_polymorphic
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.library import function_from_nodes
+from cfgraph.ir.library import with_body
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import has_effect, lookup
 from cfgraph.passes.optimize.rewriting import FixedNodes, KeptLoop, Rewrite, RewriteContext
@@ -33,7 +32,7 @@ def optimize_functions(
         apply(context)
         kept += context.kept_loops
         if context.rewrites:
-            graph.functions[name] = _rewritten(graph, function, body)
+            graph.functions[name] = with_body(function, body, graph.functions)
             rewrites += context.rewrites
     return rewrites
 
@@ -55,29 +54,3 @@ def _fixed_nodes(body: FunctionGraph) -> FixedNodes:
     returned = {tensor.node for tensor in body.returns}
     named = frozenset({*body.arguments, *returned, *body.control_returns})
     return FixedNodes(named | effects, frozenset(), named)
-
-
-def _rewritten(graph: Graph, function: Function, body: FunctionGraph) -> Function:
-    """The function with its optimized body; its signature and attributes stay."""
-    definition = function.definition
-    outputs = zip(definition.outputs, body.returns, strict=True)
-    made = function_from_nodes(
-        function.name,
-        body.graph,
-        {
-            arg.name: node.output()
-            for arg, node in zip(definition.inputs, body.arguments, strict=True)
-        },
-        {arg.name: tensor for arg, tensor in outputs},
-        dict(zip(definition.control_outputs, body.control_returns, strict=True)),
-        graph.functions,
-    ).definition
-    return Function(
-        function.name,
-        replace(
-            definition,
-            nodes=made.nodes,
-            returns=made.returns,
-            control_returns=made.control_returns,
-        ),
-    )
