@@ -75,8 +75,8 @@ def _object(properties: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _properties(options: Iterable[TyperOption]) -> dict[str, Any]:
-    found = {option_key(option): _property(option) for option in options}
-    return dict(sorted(found.items()))
+    properties = {option_key(option): _property(option) for option in options}
+    return dict(sorted(properties.items()))
 
 
 def _property(option: TyperOption) -> dict[str, Any]:

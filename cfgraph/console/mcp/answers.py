@@ -18,15 +18,15 @@ def bounded(document: dict[str, Any], limit: int) -> dict[str, Any]:
     cuts: dict[str, dict[str, Any]] = {}
     size = _size(document)
     while size > limit:
-        found = max(_cuttable(document, ""), key=lambda item: item[0], default=None)
-        if found is None:
+        largest = max(_cuttable(document, ""), key=lambda item: item[0], default=None)
+        if largest is None:
             break
-        saved, path, owner, key = found
+        saved, path, owner, key = largest
         value = owner[key]
         cut = cuts.setdefault(path, {"path": path, "of": len(value)})
-        kept = len(value) // 2
-        owner[key] = value[:kept]
-        cut["kept"] = kept
+        length = len(value) // 2
+        owner[key] = value[:length]
+        cut["kept"] = length
         size -= saved
         document["cut"] = [*cuts.values()]
     return document

@@ -67,9 +67,9 @@ def _distinguish_arguments(library: dict[str, Function]) -> None:
     for name, function in library.items():
         definition = function.definition
         own = {arg.name for arg in definition.inputs}
-        others = _used_names(definition) | used
+        taken = _used_names(definition) | used
         base = re.sub(r"[^a-z0-9_]", "_", name.lower())
-        texts = {arg: _unused(f"{base}_{arg}", others) for arg in sorted(own & used)}
+        texts = {arg: _unused(f"{base}_{arg}", taken) for arg in sorted(own & used)}
         used |= own.difference(texts) | {*texts.values()}
         if texts:
             library[name] = Function(name, _with_renamed_arguments(definition, texts))
@@ -241,8 +241,8 @@ class _ConverterForm:
         TensorFlow's optimizer would rewrite the functions without them, and without shapes.
         """
         names, calls = _called(node), function_calls(node.op)
-        found = [self.graph.functions.get(name) for name in names]
-        bodies = [function.definition for function in found if function is not None]
+        functions = [self.graph.functions.get(name) for name in names]
+        bodies = [function.definition for function in functions if function is not None]
         if len(bodies) < len(names):
             return False
         texts = [_read_names(body) for body in bodies]
