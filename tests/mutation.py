@@ -14,7 +14,6 @@ import ast
 import json
 import random
 import re
-import resource
 import shlex
 import signal
 import subprocess
@@ -33,6 +32,14 @@ _INVERSE: dict[type[ast.AST], type[ast.AST]] = {
 }
 # of the tests of a mutant, which may allocate in an endless loop
 _ADDRESS_SPACE = 12 << 30
+# pytest as `-m pytest` runs it, with the limit set by the child: a process with threads must not
+# run code between fork and exec
+_PYTEST = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({_ADDRESS_SPACE}, {_ADDRESS_SPACE}))
+import pytest
+sys.exit(pytest.main())
+"""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", flags=re.MULTILINE)
 
 
@@ -139,9 +146,8 @@ def first_failure(mutant: Mutant, stages: list[str], timeout: float) -> str | No
         for stage in stages:
             arguments = ["-x", "-q", "-p", "no:cacheprovider", *shlex.split(stage)]
             run = subprocess.run(
-                [sys.executable, "-m", "pytest", *arguments],
+                [sys.executable, "-c", _PYTEST, *arguments],
                 capture_output=True, text=True, timeout=timeout, check=False,
-                preexec_fn=_limit_memory,
             )  # fmt: skip
             if run.returncode:
                 failed = _FAILED.search(run.stdout)
@@ -151,10 +157,6 @@ def first_failure(mutant: Mutant, stages: list[str], timeout: float) -> str | No
     finally:
         mutant.path.write_bytes(source)
     return None
-
-
-def _limit_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
 
 
 def main() -> None:
