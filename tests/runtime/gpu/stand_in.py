@@ -331,8 +331,11 @@ class _Ufunc:
 
 def _module(module: str) -> Any:
     made = SimpleNamespace()
+    source = import_module(MODULES[module][1])
     for name, recorded_facts in NAMES[module].items():
-        found = getattr(import_module(MODULES[module][1]), name)
+        found = getattr(source, name, None)
+        if found is None:  # CuPy keeps names that NumPy has dropped, such as row_stack
+            continue
         if recorded_facts is not None:
             found = (
                 _Ufunc(module, name, recorded_facts)
