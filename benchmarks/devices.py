@@ -11,9 +11,9 @@ import numpy as np
 import cfgraph
 from benchmarks.measurement import Row, alternating_times
 from benchmarks.peer import importer
-from cfgraph.console.paper.distributed_loops import counting_loop
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.session import Session
+from examples.paper.distributed_loops import counting_loop
 
 GRAPHS = Path(__file__).parents[1] / "fixtures" / "graphs"
 BUDGET = 0.35

@@ -15,8 +15,8 @@ import cfgraph
 from benchmarks.chart import Series, chart
 from benchmarks.papers import filled
 from benchmarks.unrolling import BATCHES, slowdowns
-from cfgraph.console.paper.distributed_loops import counting_loop, layered_loop
 from cfgraph.runtime.cost_model import read_costs
+from examples.paper.distributed_loops import counting_loop, layered_loop
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 DEVICES: Final = (1, 2, 4, 8, 16, 32, 64)

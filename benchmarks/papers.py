@@ -1,18 +1,15 @@
 """The page docs/papers.md: `python -m benchmarks papers [--measure]`.
 
-Writes the experiments of `cfgraph examples --set paper`, runs their script, and fills the tables
-and draws the pictures of the page. Virtual figures are the same on every machine. Measured ones
+Runs the experiments of `examples/paper`, fills the tables, and draws the pictures of the page.
+Virtual figures are the same on every machine. Measured ones
 are those of the last `--measure`, in benchmarks/results/papers.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,15 +19,8 @@ from typing import Final, NamedTuple
 import cfgraph
 from benchmarks.chart import Band, Series, chart
 from benchmarks.peer import importer, tensorflow
-from cfgraph.console.examples import write_examples
-from cfgraph.console.paper.reproduce import (
-    FETCHES,
-    Curves,
-    Setting,
-    alternating_seconds,
-    feeds_of,
-    results,
-)
+from examples.paper.experiments import FETCHES, Curves, alternating_seconds, feeds_of, results
+from examples.paper.graphs import GRAPHS
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 MEASURED: Final = Path(__file__).parent / "results" / "papers.json"
@@ -73,39 +63,37 @@ def main(words: Sequence[str]) -> None:
 
 
 def experiments(*, quick: bool = False) -> list[Curves]:
-    """The curves of all experiments in virtual time, from the files that the command writes."""
-    with example_files() as folder:
-        return list(results(Setting(folder, quick), (), measure=False))
+    """The curves of all experiments in virtual time."""
+    return list(results((), quick=quick, measure=False))
 
 
 def measure(*, quick: bool = False) -> Iterator[Curves]:
     """The curves of real time; those of TensorFlow, if it is installed, are among them."""
-    with example_files() as folder:
-        for curves in results(Setting(folder, quick), (), measure=True):
-            tf = tensorflow() if curves.experiment == UNROLLING else None
-            if tf is None:
-                yield curves
-            else:
-                peers = [tensorflow_slowdowns(tf, folder, batch) for batch in curves.xs]
-                columns = zip(*peers, strict=True)
-                lines = {
-                    f"TensorFlow, {name}": list(column)
-                    for name, column in zip(curves.lines, columns, strict=True)
-                }
-                yield curves._replace(lines={**curves.lines, **lines})
+    for curves in results((), quick=quick, measure=True):
+        tf = tensorflow() if curves.experiment == UNROLLING else None
+        if tf is None:
+            yield curves
+        else:
+            peers = [tensorflow_slowdowns(tf, batch) for batch in curves.xs]
+            columns = zip(*peers, strict=True)
+            lines = {
+                f"TensorFlow, {name}": list(column)
+                for name, column in zip(curves.lines, columns, strict=True)
+            }
+            yield curves._replace(lines={**curves.lines, **lines})
 
 
-def tensorflow_slowdowns(tf: ModuleType, folder: Path, batch: int) -> list[float]:
+def tensorflow_slowdowns(tf: ModuleType, batch: int) -> list[float]:
     """How many percent longer TensorFlow takes for an LSTM as a loop than unrolled."""
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
     )
     sessions, feeds = [], []
     for name in ("lstm", "unrolled"):
-        path = folder / "graphs" / f"{name}_{batch}.pb"
-        graph = importer(tf, path.read_bytes())()
-        sessions.append(tf.compat.v1.Session(graph=graph, config=config))
-        feeds.append(feeds_of(cfgraph.load(path)))
+        graph = GRAPHS[f"{name}_{batch}"]()
+        peer = importer(tf, cfgraph.dumps(graph))()
+        sessions.append(tf.compat.v1.Session(graph=peer, config=config))
+        feeds.append(feeds_of(graph))
     slowdowns = []
     for fetches in FETCHES:
         loop, unrolled = alternating_seconds(
@@ -116,16 +104,6 @@ def tensorflow_slowdowns(tf: ModuleType, folder: Path, batch: int) -> list[float
         )
         slowdowns.append(100 * (loop / unrolled - 1))
     return slowdowns
-
-
-@contextlib.contextmanager
-def example_files() -> Iterator[Path]:
-    """A folder with the files of `cfgraph examples --set paper`."""
-    with tempfile.TemporaryDirectory() as folder:
-        discarded = io.StringIO()
-        with contextlib.redirect_stdout(discarded), contextlib.redirect_stderr(discarded):
-            write_examples(folder, "paper")
-        yield Path(folder)
 
 
 def measured() -> Iterator[Curves]:

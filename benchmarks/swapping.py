@@ -16,11 +16,11 @@ import numpy as np
 
 import cfgraph
 from benchmarks.measurement import Row
-from cfgraph.console.paper.lstm import lstm, with_gradient
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.units import format_byte_size, parse_byte_size
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.memory.accounting import DeviceMemory
+from examples.paper.lstm import lstm, with_gradient
 
 COSTS: Final = Path(__file__).parents[1] / "docs" / "cluster.toml"
 DEVICE: Final = "gpu:0"

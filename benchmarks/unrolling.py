@@ -8,9 +8,9 @@ import numpy as np
 
 import cfgraph
 from benchmarks.swapping import COSTS, DEVICE
-from cfgraph.console.paper.lstm import lstm, unrolled_lstm, with_gradient
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.cost_model import read_costs
+from examples.paper.lstm import lstm, unrolled_lstm, with_gradient
 
 BATCHES: Final = (64, 128, 256, 512)
 UNITS: Final = 512

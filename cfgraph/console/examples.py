@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cfgraph.build.builder import Builder
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import note
 from cfgraph.console.graph_files import artifact
-from cfgraph.console.paper.example_set import ExampleFile, paper_files
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import GRAPH_SUFFIXES, StagedFiles
 from cfgraph.ir.files import dumps
@@ -97,14 +96,15 @@ iterations from overlapping:
     cfgraph cluster mismatch.graph --explain
 """
 
-# by set: a program, a written file, and options
-_NEXT_COMMANDS: Final = {
-    "tour": ("cat", "README.md", ()),
-    "paper": ("python", "reproduce.py", ("--quick",)),
-}
+
+class ExampleFile(NamedTuple):
+    """The content of an example file, and its description."""
+
+    data: bytes
+    description: str
 
 
-def write_examples(folder: str, example_set: str = "tour", *, json: bool = False) -> None:
+def write_examples(folder: str, *, json: bool = False) -> None:
     """Write all files and print their paths, or a document that describes them.
 
     After the paths, a note names the command to continue with.
@@ -116,39 +116,37 @@ def write_examples(folder: str, example_set: str = "tour", *, json: bool = False
     if Path(folder.removesuffix(".gz")).suffix in GRAPH_SUFFIXES and not os.path.isdir(folder):
         message = f"{folder!r} names a graph, expected a folder for all examples"
         raise UsageError(message, hint="cfgraph examples tries")
-    files = paper_files() if example_set == "paper" else _tour_files()
+    files = _files()
     existing = [name for name in files if os.path.lexists(os.path.join(folder, name))]
     if existing:
         message = f"{folder!r} already contains {existing[0]!r}"
         raise UsageError(message, hint="use an empty or a new folder")
     with StagedFiles() as staged:
-        for path in dict.fromkeys(os.path.dirname(name) for name in files):
-            staged.make_folder(os.path.join(folder, path))
+        staged.make_folder(folder)
         for name, file in files.items():
             staged.open(os.path.join(folder, name)).write(file.data)
     paths = {name: os.path.join(folder, name) for name in files}
     if not json:
         print(*paths.values(), sep="\n")
-        command, name, options = _NEXT_COMMANDS[example_set]
-        note(f"next: {shlex.join([command, paths[name], *options])}")
+        note(f"next: {shlex.join(['cat', paths['README.md']])}")
         return
     described = [{"file": name, "description": files[name].description} for name in files]
     print_document(
         "examples",
         summary={"files": len(files)},
-        result={"folder": folder, "set": example_set, "files": described},
+        result={"folder": folder, "set": "tour", "files": described},
         artifacts=[artifact("example", path) for path in paths.values()],
     )
 
 
-def _tour_files() -> dict[str, ExampleFile]:
+def _files() -> dict[str, ExampleFile]:
     return {
         name: ExampleFile(data, _DESCRIPTIONS[name.partition(".")[0]])
-        for name, data in _tour_contents().items()
+        for name, data in _contents().items()
     }
 
 
-def _tour_contents() -> dict[str, bytes]:
+def _contents() -> dict[str, bytes]:
     return {
         "README.md": _README.format_map(_DESCRIPTIONS).encode(),
         "branch.graph": _BRANCH.encode(),

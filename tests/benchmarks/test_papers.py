@@ -1,10 +1,8 @@
-"""The page of the experiments is what the script of the examples computes."""
+"""The page of the experiments is what `examples/paper` computes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,23 +10,16 @@ from benchmarks.chart import Series, chart
 from benchmarks.papers import (
     DOCS,
     PICTURES,
-    example_files,
     experiments,
     files,
     measure,
     measured,
     rows,
 )
-from cfgraph.console.paper.reproduce import EXPERIMENTS, Setting, results
+from examples.paper.experiments import EXPERIMENTS, results
 
 # experiments of which two points take more than a second
 LONG = ("pipeline", "swapping")
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    with example_files() as path:
-        yield path
 
 
 @pytest.mark.slow
@@ -45,9 +36,9 @@ def test_the_page_and_its_pictures_are_drawn_as_they_are(update: bool) -> None:
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in EXPERIMENTS],
 )
-def test_the_first_points_of_a_virtual_curve_are_on_the_page(name: str, folder: Path) -> None:
+def test_the_first_points_of_a_virtual_curve_are_on_the_page(name: str) -> None:
     page = (DOCS / "papers.md").read_text(encoding="utf-8").splitlines()
-    for curves in results(Setting(folder, quick=True), [name], measure=False):
+    for curves in results([name], quick=True, measure=False):
         assert curves.kind == "virtual"
         assert set(rows(curves)) <= set(page)
 

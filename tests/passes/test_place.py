@@ -7,10 +7,10 @@ import random
 import pytest
 
 import cfgraph
-from cfgraph.console.paper.lstm import layered_lstm
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
 from cfgraph.ir.devices import parse_devices, short_device_name
 from cfgraph.ir.graph import Graph
+from examples.paper.lstm import layered_lstm
 
 TWO = "cpu:0,gpu:0"
 

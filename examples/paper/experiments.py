@@ -1,16 +1,12 @@
-"""Run the experiments of this folder, in virtual time or, with --measure, in real time.
+"""The experiments: values of their curves, in virtual time or in real time.
 
-    python reproduce.py [--measure] [--quick] [--json FILE] [EXPERIMENT ...]
-
-Virtual times come from a cost model (the files ending in .toml), so they are the same on every
-machine. Nothing is computed for them but control flow. Real times are processor times of this
-machine. --quick takes few points of each curve.
+Virtual times come from a cost model (`machines.toml`, or the GPUs of `docs/cluster.toml`), so they
+are the same on every machine. Nothing is computed for them but control flow. Real times are
+processor times of this machine.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,26 +16,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 import cfgraph
+from examples.paper.graphs import BATCHES, GPUS, GRAPHS, LAYERS, MACHINES, PARALLEL, UNITS, UNROLLED
+from examples.paper.in_graph_training import COPY, TRAIN
 
-MACHINES: Final = (1, 2, 4, 8, 16, 32, 64)
-PARALLEL: Final = (1, 2, 4, 8, 16, 32)
 LENGTHS: Final = (110, 220, 440, 880, 1760)
-BATCHES: Final = (64, 128, 256, 512)
-GPUS: Final = (1, 2, 4, 8)
 CALLS: Final = (0, 25, 50, 100, 200)
-# of all LSTMs: units, layers on several GPUs, and the rows of a batch and the steps there
-UNITS: Final = 512
-LAYERS: Final = 8
-ROWS: Final = 512
+# steps of an LSTM on several GPUs
 STEPS: Final = 50
-# steps that are unrolled
-UNROLLED: Final = 40
 MEMORY: Final = 4 * 2**30
-# of the training loop: a training step and a copy of the network after so many steps
-TRAIN: Final = 4
-COPY: Final = 32
 # fetches of an LSTM, with its gradient and without
 FETCHES: Final = (["loss:0", "gradient:0"], ["loss:0"])
+NETWORK_COSTS: Final = Path(__file__).parent / "machines.toml"
+GPU_COSTS: Final = Path(__file__).parents[2] / "docs" / "cluster.toml"
 
 Lines = dict[str, list[float | None]]
 
@@ -55,48 +43,39 @@ class Curves(NamedTuple):
     lines: Mapping[str, Sequence[float | None]]
 
 
-class Setting(NamedTuple):
-    """The folder of the graphs, and the points of a curve that are run."""
-
-    folder: Path
-    quick: bool
-
-    def load(self, name: str) -> Any:
-        """A graph of the folder."""
-        return cfgraph.load(self.folder / "graphs" / name)
-
-    def costs(self, name: str) -> Any:
-        """A cost model of the folder."""
-        return cfgraph.read_costs(str(self.folder / name))
-
-    def points(self, xs: Sequence[int]) -> Sequence[int]:
-        """The first points, or all."""
-        return xs[:2] if self.quick else xs
+def points(xs: Sequence[int], *, quick: bool) -> Sequence[int]:
+    """The first points of a curve, or all."""
+    return xs[:2] if quick else xs
 
 
-def loops(setting: Setting) -> Iterator[Curves]:
+def gpu_costs() -> Any:
+    """The cost model of GPUs of one host."""
+    return cfgraph.read_costs(str(GPU_COSTS))
+
+
+def loops(quick: bool) -> Iterator[Curves]:
     """Iterations per second of a distributed loop, over its machines."""
-    machines = setting.points(MACHINES)
+    machines = points(MACHINES, quick=quick)
     lines: Lines = {"no barrier": [], "barrier": []}
     for count in machines:
         for name, values in lines.items():
             suffix = "_barrier" if name == "barrier" else ""
-            graph = setting.load(f"loop_{count}{suffix}.graph")
+            graph = GRAPHS[f"loop_{count}{suffix}"]()
             devices = [f"/job:worker/task:{k}/device:CPU:0" for k in range(count)]
             fetches = [f"out{k}:0" for k in range(count)]
-            costs = setting.costs("machines.toml")
+            costs = cfgraph.read_costs(str(NETWORK_COSTS))
             values.append(1 / iteration_seconds(graph, devices, fetches, costs, even=64))
     yield Curves("loops", "virtual", "machines", "iterations per second", machines, lines)
 
 
-def parallel(setting: Setting) -> Iterator[Curves]:
+def parallel(quick: bool) -> Iterator[Curves]:
     """Milliseconds per iteration of eight layers on eight GPUs, over the iterations in flight."""
-    bounds = setting.points(PARALLEL)
+    bounds = points(PARALLEL, quick=quick)
     values = []
     for bound in bounds:
-        graph = setting.load(f"layers_{bound}.graph")
+        graph = GRAPHS[f"layers_{bound}"]()
         devices = ["cpu:0", "gpu:0-7"]
-        costs = setting.costs("gpus.toml")
+        costs = gpu_costs()
         values.append(1e3 * iteration_seconds(graph, devices, ["out:0"], costs, even=64))
     lines = {"8 GPUs": values}
     yield Curves("parallel", "virtual", "parallel_iterations", "ms per iteration", bounds, lines)
@@ -117,10 +96,10 @@ def iteration_seconds(
     return (ends[1] - ends[0]) / even
 
 
-def swapping(setting: Setting) -> Iterator[Curves]:
+def swapping(quick: bool) -> Iterator[Curves]:
     """Microseconds per step of training an LSTM on a GPU of 4 GiB, over its length."""
-    costs, lengths = setting.costs("gpus.toml"), setting.points(LENGTHS)
-    plain, marked = (setting.load(name) for name in ("lstm.pb", "lstm_swapping.pb"))
+    costs, lengths = gpu_costs(), points(LENGTHS, quick=quick)
+    plain, marked = (GRAPHS[name]() for name in ("lstm", "lstm_swapping"))
     lines: Lines = {
         "4 GiB, no swapping": [step_microseconds(plain, n, costs, MEMORY) for n in lengths],
         "4 GiB, swapping": [step_microseconds(marked, n, costs, MEMORY) for n in lengths],
@@ -142,9 +121,9 @@ def step_microseconds(graph: Any, length: int, costs: Any, limit: int | None) ->
     return (session.elapsed or 0.0) * 1e6 / length
 
 
-def unrolling(setting: Setting) -> Iterator[Curves]:
+def unrolling(quick: bool) -> Iterator[Curves]:
     """Excess time of an LSTM as a loop over the unrolled one, by the rows of a batch."""
-    batches, costs = setting.points(BATCHES), setting.costs("gpus.toml")
+    batches, costs = points(BATCHES, quick=quick), gpu_costs()
 
     def seconds(graph: Any, fetches: Sequence[str]) -> float:
         session = cfgraph.Session(graph, devices="gpu:0", costs=costs)
@@ -153,18 +132,18 @@ def unrolling(setting: Setting) -> Iterator[Curves]:
 
     lines: Lines = {"with its gradient": [], "forward": []}
     for batch in batches:
-        loop, unrolled = (setting.load(f"{name}_{batch}.pb") for name in ("lstm", "unrolled"))
+        loop, unrolled = (GRAPHS[f"{name}_{batch}"]() for name in ("lstm", "unrolled"))
         for values, fetches in zip(lines.values(), FETCHES, strict=True):
             values.append(100 * (seconds(loop, fetches) / seconds(unrolled, fetches) - 1))
     yield Curves("unrolling", "virtual", "rows of a batch", "% longer", batches, lines)
 
 
-def measured_unrolling(setting: Setting) -> Iterator[Curves]:
+def measured_unrolling(quick: bool) -> Iterator[Curves]:
     """The same on the CPU, in real time."""
-    batches = BATCHES[:1] if setting.quick else BATCHES
+    batches = BATCHES[:1] if quick else BATCHES
     lines: Lines = {"with its gradient": [], "forward": []}
     for batch in batches:
-        graphs = [setting.load(f"{name}_{batch}.pb") for name in ("lstm", "unrolled")]
+        graphs = [GRAPHS[f"{name}_{batch}"]() for name in ("lstm", "unrolled")]
         sessions = [cfgraph.Session(graph, blas_threads=1) for graph in graphs]
         feeds = [feeds_of(graph) for graph in graphs]
         for values, fetches in zip(lines.values(), FETCHES, strict=True):
@@ -178,13 +157,13 @@ def measured_unrolling(setting: Setting) -> Iterator[Curves]:
     yield Curves("unrolling", "measured", "rows of a batch", "% longer", batches, lines)
 
 
-def pipeline(setting: Setting) -> Iterator[Curves]:
+def pipeline(quick: bool) -> Iterator[Curves]:
     """Speed of eight LSTM layers divided among GPUs, relative to one GPU."""
-    counts, costs = setting.points(GPUS), setting.costs("gpus.toml")
+    counts, costs = points(GPUS, quick=quick), gpu_costs()
     gradients = [f"gradient{layer}:0" for layer in range(LAYERS)]
     times: dict[str, list[float]] = {"with its gradient": [], "forward": []}
     for gpus in counts:
-        graph = setting.load(f"layered_{gpus}.pb")
+        graph = GRAPHS[f"layered_{gpus}"]()
         devices = ["cpu:0", *(f"gpu:{k}" for k in range(gpus))]
         session = cfgraph.Session(graph, devices=devices, costs=costs)
         feeds = {f"weights{layer}:0": lstm_weights() for layer in range(LAYERS)}
@@ -199,10 +178,10 @@ def pipeline(setting: Setting) -> Iterator[Curves]:
     yield Curves("pipeline", "virtual", "GPUs", "times as fast as 1 GPU", counts, speed)
 
 
-def training(setting: Setting) -> Iterator[Curves]:
+def training(quick: bool) -> Iterator[Curves]:
     """Microseconds per step of Q-learning, over the microseconds that a program takes per call."""
-    steps, costs = 256, setting.costs("gpus.toml")
-    inside, outside = training_sessions(setting, devices="gpu:0", costs=costs)
+    steps, costs = 256, gpu_costs()
+    inside, outside = training_sessions(devices="gpu:0", costs=costs)
     inside.run(["total:0"], {"n:0": np.int32(steps)})
     spent = (inside.elapsed or 0.0) * 1e6 / steps
     parts = TrainingProgram(outside)
@@ -214,10 +193,10 @@ def training(setting: Setting) -> Iterator[Curves]:
     yield Curves("training", "virtual", "µs per call", "µs per step", CALLS, lines)
 
 
-def measured_training(setting: Setting) -> Iterator[Curves]:
+def measured_training(quick: bool) -> Iterator[Curves]:
     """The same on the CPU, in real time, over the number of steps."""
-    counts = (32,) if setting.quick else (1024, 4096)
-    inside, outside = training_sessions(setting)
+    counts = (32,) if quick else (1024, 4096)
+    inside, outside = training_sessions()
     lines: Lines = {"one loop": [], "a call per part": []}
     for steps in counts:
         feeds = {"n:0": np.int32(steps)}
@@ -229,9 +208,9 @@ def measured_training(setting: Setting) -> Iterator[Curves]:
     yield Curves("training", "measured", "steps", "µs per step", counts, lines)
 
 
-def training_sessions(setting: Setting, **options: Any) -> tuple[Any, Any]:
+def training_sessions(**options: Any) -> tuple[Any, Any]:
     """Sessions of the whole loop, and of the parts of a step."""
-    graphs = [setting.load(f"training_{name}.pb") for name in ("loop", "parts")]
+    graphs = [GRAPHS[f"training_{name}"]() for name in ("loop", "parts")]
     return cfgraph.Session(graphs[0], **options), cfgraph.Session(graphs[1], **options)
 
 
@@ -308,7 +287,7 @@ def lstm_weights() -> Any:
 
 
 # by name: an experiment in virtual time, and in real time where one machine suffices
-EXPERIMENTS: Final[Mapping[str, Sequence[Callable[[Setting], Iterator[Curves]] | None]]] = {
+EXPERIMENTS: Final[Mapping[str, Sequence[Callable[[bool], Iterator[Curves]] | None]]] = {
     "loops": (loops, None),
     "parallel": (parallel, None),
     "swapping": (swapping, None),
@@ -318,12 +297,12 @@ EXPERIMENTS: Final[Mapping[str, Sequence[Callable[[Setting], Iterator[Curves]] |
 }
 
 
-def results(setting: Setting, names: Sequence[str], *, measure: bool) -> Iterator[Curves]:
+def results(names: Sequence[str], *, quick: bool, measure: bool) -> Iterator[Curves]:
     """The curves of the named experiments, or of all."""
     for name in names or EXPERIMENTS:
         experiment = EXPERIMENTS[name][measure]
         if experiment is not None:
-            yield from experiment(setting)
+            yield from experiment(quick)
 
 
 def table(curves: Curves) -> str:
@@ -338,30 +317,3 @@ def table(curves: Curves) -> str:
     for row in (head, *rows):
         lines.append("  ".join(cell.rjust(n) for cell, n in zip(row, widths, strict=True)))
     return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Run experiments and print their tables."""
-    parser = argparse.ArgumentParser(description="Run the experiments of this folder.")
-    parser.add_argument("names", nargs="*", metavar="EXPERIMENT", help=", ".join(EXPERIMENTS))
-    parser.add_argument("--measure", action="store_true", help="real time instead of virtual time")
-    parser.add_argument("--quick", action="store_true", help="few points of each curve")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the values to FILE")
-    options = parser.parse_args()
-    unknown = [name for name in options.names if name not in EXPERIMENTS]
-    if unknown:
-        parser.error(f"no experiment {unknown[0]!r}; expected {', '.join(EXPERIMENTS)}")
-    predicted = [name for name in options.names if EXPERIMENTS[name][options.measure] is None]
-    if predicted:
-        parser.error(f"{predicted[0]} is not measured on one machine; omit --measure")
-    setting = Setting(Path(__file__).parent, options.quick)
-    done = []
-    for curves in results(setting, options.names, measure=options.measure):
-        print(table(curves), flush=True)
-        done.append(curves._asdict())
-    if options.json:
-        options.json.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from cfgraph.build.builder import Builder
-from cfgraph.console.paper.reproduce import COPY, TRAIN
 from cfgraph.ir.graph import Graph
 
+# a training step and a copy of the network after so many steps
+TRAIN: Final = 4
+COPY: Final = 32
 STATES: Final = 8
 HIDDEN: Final = 256
 STORED: Final = 512

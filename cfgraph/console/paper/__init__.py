@@ -1,1 +1,0 @@
-"""Experiments of the paper on dynamic control flow: graphs, and a script that runs them."""

@@ -1,0 +1,1 @@
+"""Experiments of the paper on dynamic control flow: `python -m examples.paper`."""
