@@ -10,7 +10,12 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType, bfloat16, float16
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step
+from cfgraph.ops.opdef.array_namespace import (
+    computed_in_float32,
+    is_gpu_namespace,
+    rounded_each_step,
+    scipy_special,
+)
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -212,6 +217,8 @@ class Sigmoid(SameShape):
         dtype = node.attr("T")
         if xp is np and dtype in (float16, bfloat16):
             return _half_logistic
+        if is_gpu_namespace(xp) and not dtype.is_complex:
+            return computed_in_float32(scipy_special(xp).expit, dtype)
         is_fast = xp is np and not dtype.is_complex
         kernel = _logistic_kernel(dtype) if is_fast else super().bind(node, xp)
         return computed_in_float32(kernel, dtype)

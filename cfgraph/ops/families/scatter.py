@@ -15,7 +15,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.gather import index_vectors, widen_indices
 from cfgraph.ops.families.split import as_outputs
-from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
+from cfgraph.ops.opdef.array_namespace import accumulated_at, last_updates, updated_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -54,7 +54,7 @@ def scatter_updates(
     elif bad is not None:
         index, updates = tuple(component[~bad] for component in index), updates[~bad]
     if combiner == "set":
-        return updated_at(array, index, updates)
+        return updated_at(array, index, last_updates(xp, array, index, updates))
     if combiner in ("min", "max") and array.dtype.kind not in "iu":
         # a NaN update leaves the old element, as comparisons with NaN are false
         neutral = array.dtype.type(float("inf") if combiner == "min" else float("-inf"))
@@ -261,7 +261,7 @@ class DynamicPartition(Op):
         # stable: the rows of a partition keep their order
         order = numbers.argsort(kind="stable")
         ends = np.bincount(numbers, minlength=num_partitions).cumsum()
-        return as_outputs(np.split(rows[order], ends[:-1]) if num_partitions else [])
+        return as_outputs(np.split(rows[order], ends[:-1].tolist()) if num_partitions else [])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -12,7 +12,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.gather import index_vectors, with_index_depth
 from cfgraph.ops.families.variables import NUMERIC, Variable
-from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
+from cfgraph.ops.opdef.array_namespace import accumulated_at, last_updates, updated_at
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, define_op
@@ -26,7 +26,7 @@ ScatterFunction = Callable[[ModuleType, Any, Any, Any], Any]
 
 def scatter_replace(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
     """A copy of `array` with the updates assigned at `index`."""
-    return updated_at(array, index, updates)
+    return updated_at(array, index, last_updates(xp, array, index, updates))
 
 
 def scatter_add(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from math import pi, sqrt
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_namespace import (
+    computed_in_float32,
+    is_gpu_namespace,
+    scipy_special,
+)
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -24,15 +27,6 @@ from cfgraph.ops.opdef.gradient_api import (
 from cfgraph.ops.opdef.op import FLOATS, Elementwise, Kernel, OpError, one_of
 
 
-def scipy_special(xp: ModuleType) -> ModuleType:
-    """SciPy's special functions for an array namespace, or that namespace's own."""
-    own: ModuleType | None = getattr(xp, "special", None)
-    if own is not None:
-        return own
-    package = {"jax.numpy": "jax.scipy", "cupy": "cupyx.scipy"}.get(xp.__name__, "scipy")
-    return importlib.import_module(f"{package}.special")
-
-
 def _half_pi_square(g: GradientBuilder, x: Output) -> Output:
     return g.Mul(g.Square(x), pi / 2)
 
@@ -44,6 +38,10 @@ def with_limit_at(
     return g.SelectV2(g.Equal(x, point), constant_like(g, limit, x), slope)
 
 
+# CuPy's have other limits at infinity than Eigen's, or overflow before it
+_WRONG_ON_GPU: Final = frozenset(("i0", "i0e", "i1", "i1e", "j0", "j1", "k0e", "k1e"))
+
+
 class SpecialFunction(Elementwise, abstract=True):
     """Elementwise special function; `function` is its name in scipy.special."""
 
@@ -53,6 +51,8 @@ class SpecialFunction(Elementwise, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if cls.function in _WRONG_ON_GPU and is_gpu_namespace(xp):
+            raise NotImplementedError(f"{cls.function} of CuPy is wrong for large arguments")
         return computed_in_float32(getattr(scipy_special(xp), cls.function), node.attr("T"))
 
 

@@ -6,6 +6,7 @@ traced.
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -23,6 +24,15 @@ from cfgraph.ops.opdef.op import Kernel, OpError
 def is_gpu_namespace(xp: ModuleType) -> bool:
     """True for the array library of a GPU, whose arrays must be copied to the host explicitly."""
     return hasattr(xp, "asnumpy")
+
+
+def scipy_special(xp: ModuleType) -> ModuleType:
+    """SciPy's special functions for an array namespace, or that namespace's own."""
+    own: ModuleType | None = getattr(xp, "special", None)
+    if own is not None:
+        return own
+    package = {"jax.numpy": "jax.scipy", "cupy": "cupyx.scipy"}.get(xp.__name__, "scipy")
+    return importlib.import_module(f"{package}.special")
 
 
 def runtime_axis(axis: Any, rank: int, what: str = "axis") -> int:
@@ -64,6 +74,24 @@ def updated_at(array: Any, index: Any, value: Any) -> Any:
     return result
 
 
+def last_updates(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
+    """The updates at index arrays; on a GPU the last of those for one place replaces the others.
+
+    CUDA writes them in any order, NumPy and XLA in the given one.
+    """
+    if not is_gpu_namespace(xp) or not updates.ndim:
+        return updates
+    arrays = index if isinstance(index, tuple) else (index,)
+    places = arrays[0]
+    for size, component in zip(array.shape[1:], arrays[1:], strict=False):
+        places = places * size + component
+    flat = places.reshape(-1)
+    last = xp.zeros(math.prod(array.shape[: len(arrays)]), np.int32)
+    xp.maximum.at(last, flat, xp.arange(flat.size, dtype=np.int32))
+    rows = updates.reshape((flat.size, *array.shape[len(arrays) :]))
+    return rows[last[flat]].reshape(updates.shape)
+
+
 def accumulated_at(xp: ModuleType, array: Any, index: Any, value: Any, how: str) -> Any:
     """A copy of `array` with `value` combined (`how`) at `index`, once per occurrence."""
     if hasattr(array, "at"):
@@ -75,6 +103,10 @@ def accumulated_at(xp: ModuleType, array: Any, index: Any, value: Any, how: str)
     if how == "subtract" and not isinstance(result, np.ndarray):
         how, value = "add", -value  # CuPy has no atomic subtraction
     combine_at(getattr(xp, _UFUNC_NAMES.get(how, how)), result, index, value)
+    if how in ("min", "max") and is_gpu_namespace(xp) and array.dtype.kind == "f":
+        # the atomic extremes of CUDA ignore NaN
+        xp.add.at(result, index, xp.where(xp.isnan(value), value, array.dtype.type(-0.0)))
+        result = xp.where(xp.isnan(array), array, result)
     return result
 
 

@@ -29,6 +29,8 @@ ON_HOST = {
     **dict.fromkeys(["Dawsn", "FresnelCos", "FresnelSin", "Spence"], "not in cupyx.scipy.special"),
     **dict.fromkeys(["IgammaGradA", "RandomGammaGrad"], "a series whose length differs"),
     **dict.fromkeys(["SegmentProd", "UnsortedSegmentProd"], "no atomic product"),
+    **dict.fromkeys(["BesselI0", "BesselI0e", "BesselI1", "BesselI1e"], "wrong at infinity"),
+    **dict.fromkeys(["BesselJ0", "BesselJ1", "BesselK0e", "BesselK1e"], "wrong for large numbers"),
     "CumulativeLogsumexp": "no accumulate",
 }
 # ops whose kernels wait for the host: a size or an error depends on values, or the host computes
@@ -42,6 +44,11 @@ WAITS = {
     *("DrawBoundingBoxes", "DrawBoundingBoxesV2", "ExtractGlimpse", "ExtractGlimpseV2"),
     *(f"QuantizeAndDequantizeV{version}" for version in (2, 3, 4)),
     *("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum"),
+}
+# eigenvectors and singular vectors of one library differ from another's in sign
+SIGN_FREE = {
+    *("Svd", "BatchSvd", "SelfAdjointEig", "BatchSelfAdjointEig"),
+    *("SelfAdjointEigV2", "BatchSelfAdjointEigV2"),
 }
 _SORTING = "Sorting arrays with dtype"
 _WAIT_TOO = ("SparseSegment", "Stateless")
@@ -84,8 +91,10 @@ def by_op() -> dict[str, list[Case]]:
     return dict(sorted(found.items()))
 
 
-def compares_nan(item: Case) -> bool:
-    """True for extremes of segments with NaN, whose result depends on the order."""
+def differs(item: Case, host: list[Any]) -> bool:
+    """True for extremes of segments with NaN, which depend on the order, and singular matrices."""
+    if "Triangular" in item.op:
+        return not all(np.isfinite(array).all() for array in host)
     return "Segment" in item.op and any(
         array.dtype.kind == "f" and np.isnan(array).any() for array in item.inputs
     )
@@ -124,9 +133,13 @@ def agree(name: str, card: GpuContext) -> None:
         waits = name in WAITS or name.startswith(_WAIT_TOO)
         assert waits or Array.waits == waited, f"the host waits for {item.label}"
         many = result if isinstance(result, tuple | list) else () if result is None else (result,)
-        for mine, theirs in zip(many, ours, strict=True):
-            if not compares_nan(item):
-                assert_same(item, card.to_host(mine), theirs)
+        if differs(item, ours):
+            continue
+        for mine, theirs in zip(map(card.to_host, many), ours, strict=True):
+            if name in SIGN_FREE:
+                assert_same(item, np.abs(mine), np.abs(theirs))
+            else:
+                assert_same(item, mine, theirs)
 
 
 def test_what_is_said_to_have_no_kernel_on_the_card_has_none() -> None:
