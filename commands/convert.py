@@ -72,4 +72,4 @@ def main(
     from cfgraph.console.convert import PythonOptions, convert
 
     python = PythonOptions(fetch, feed, target, init, signature)
-    raise Exit(convert(graph, output, to, from_format, json, quiet, verify, python))
+    raise Exit(convert(graph, output, to, from_format, json, verify, python))

@@ -106,11 +106,11 @@ def main(
 
         write_page = DifferencePage(html).write
     ignored = options.split_list(ignore)
-    request = DiffOptions(by, ignored, run, inputs, format, full, quiet, color, write_page)
+    request = DiffOptions(by, ignored, run, inputs, format, full, color, write_page)
     if node_data is not None:
         from cfgraph.console.model_explorer.diff_data import DiffData
 
-        request = replace(request, node_data=DiffData(node_data, quiet or format != "text"))
+        request = replace(request, node_data=DiffData(node_data, quiet=format != "text"))
     if with_ is not None:
         from cfgraph.console.diff_modes import ModeOptions, diff_modes
 

@@ -50,6 +50,5 @@ def main(
             command or [],
             with_constants=with_constants,
             json_output=json,
-            quiet=quiet,
         )
     )

@@ -30,4 +30,4 @@ def main(
     """Format graphs that are written as text, in place."""
     from cfgraph.console.fmt import format_files
 
-    raise Exit(format_files(files, check, json, quiet))
+    raise Exit(format_files(files, check, json))

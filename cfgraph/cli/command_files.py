@@ -142,8 +142,7 @@ class FileCommand(TyperCommand):
         if is_quiet and is_verbose:
             message = "--quiet and --verbose exclude each other"
             raise UsageError(message, hint="remove one of them")
-        # other commands decide by themselves which remarks they print
-        verbosity = Verbosity.quiet if is_quiet and self.shares_quiet else Verbosity.normal
+        verbosity = Verbosity.quiet if is_quiet else Verbosity.normal
         VERBOSITY.set(Verbosity.verbose if is_verbose else verbosity)
         if is_quiet and (progress := ctx.meta.get(PROGRESS)) is not None:
             progress.end()

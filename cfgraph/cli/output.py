@@ -8,6 +8,7 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -415,17 +416,36 @@ def page(color: Color = Color.auto, stream: IO[str] | None = None) -> Page:
 
 def note(text: str, quiet: bool = False) -> None:
     """Print a remark on stderr, wrapped between words on a terminal."""
-    if not quiet and VERBOSITY.get() is not Verbosity.quiet:
-        _print_remark(text)
+    if not quiet and not is_quiet():
+        remark(text)
+
+
+def is_quiet() -> bool:
+    """True for a command with `--quiet`."""
+    return VERBOSITY.get() is Verbosity.quiet
+
+
+@contextmanager
+def hidden_notes(hidden: bool = True) -> Iterator[None]:
+    """Print no remarks meanwhile, unless `--verbose` requests all of them."""
+    if not hidden or VERBOSITY.get() is Verbosity.verbose:
+        yield
+        return
+    token = VERBOSITY.set(Verbosity.quiet)
+    try:
+        yield
+    finally:
+        VERBOSITY.reset(token)
 
 
 def detail(text: str) -> None:
     """Print a remark on stderr with `--verbose`."""
     if VERBOSITY.get() is Verbosity.verbose:
-        _print_remark(text)
+        remark(text)
 
 
-def _print_remark(text: str) -> None:
+def remark(text: str) -> None:
+    """Print a remark on stderr, also with `--quiet`."""
     for line in clean_lines(text).split("\n"):
         print("\n".join(_wrapped(line)), file=sys.stderr)
 

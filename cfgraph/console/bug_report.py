@@ -128,7 +128,7 @@ def _zeros(value: TensorValue) -> TensorValue | EncodedAttr:
 
 
 def write_bundle(
-    path: str, command: Sequence[str], *, with_constants: bool, json_output: bool, quiet: bool
+    path: str, command: Sequence[str], *, with_constants: bool, json_output: bool
 ) -> int:
     """Run a command again, and write a bundle that describes how it ended; returns 0.
 
@@ -142,10 +142,10 @@ def write_bundle(
         file = files.open(path)
         members, installation, outcome = _contents(command, with_constants)
         file.write(_zipped(members))
-    note(f"wrote {path}: {', '.join(members)}", quiet)
+    note(f"wrote {path}: {', '.join(members)}")
     if command:
-        note(f"the command exits with {outcome['exit_code']}", quiet)
-    note("look at the files before you send them", quiet)
+        note(f"the command exits with {outcome['exit_code']}")
+    note("look at the files before you send them")
     if json_output:
         print_document(
             "doctor",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from cfgraph.cli.options import feed_names, split_names
-from cfgraph.cli.output import Column, OutputTable, Page, flowed, page
+from cfgraph.cli.output import Column, OutputTable, Page, flowed, is_quiet, page
 from cfgraph.cli.pass_options import ClusterOptions
 from cfgraph.cli.transform_options import STDIN, OutputOptions
 from cfgraph.console.dot import cluster_dot
@@ -250,7 +250,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
     ) -> list[dict[str, Any]]:
         """Write the graph, and the cluster of each node; returns the artifacts."""
         written = PassResult.write(self, source, names, outputs)
-        return written if self.data is None else [*written, self.data.write(self.report, outputs)]
+        return written if self.data is None else [*written, self.data.write(self.report)]
 
     def rows(self) -> OutputTable:
         """The clusters."""
@@ -304,5 +304,5 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
             return
         if self.whole is not None:
             print("\n".join(cluster_dot(self.whole, self.report)))
-        elif _is_report(self.options) or not outputs.quiet:
+        elif _is_report(self.options) or not is_quiet():
             self.show(page(stream=sys.stdout if _is_report(self.options) else sys.stderr))

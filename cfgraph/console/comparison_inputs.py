@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cfgraph.cli.output import note
+from cfgraph.cli.output import note, remark
 from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_state_of
 from cfgraph.console.signatures import names_tensors
 from cfgraph.errors import Unsupported, UsageError
@@ -28,7 +28,6 @@ class VariableSource:
     """Source of variables: `path` if it is set, else the SavedModel that is run."""
 
     path: str | None = None
-    quiet: bool = False
     allow_io: bool = False
 
     def io_policy(self, source: Source) -> IoPolicy:
@@ -70,9 +69,9 @@ class VariableSource:
             except Unsupported as error:
                 if error.code == FORBIDDEN_FILE_CODE:
                     raise
-                note(f"warning: the variables are not restored: {error.message}")
+                remark(f"warning: the variables are not restored: {error.message}")
                 return None
-        note(f"note: restored {_contents_text(state)} from {origin}", self.quiet)
+        note(f"note: restored {_contents_text(state)} from {origin}")
         return state
 
 

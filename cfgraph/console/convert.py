@@ -60,7 +60,6 @@ def convert(
     to: str | None,
     from_format: str | None,
     json: bool,
-    quiet: bool,
     verify: bool = False,
     python: PythonOptions | None = None,
 ) -> int:
@@ -73,12 +72,12 @@ def convert(
     if json and output in (None, STDIN):
         message = "the JSON document is written to standard output"
         raise UsageError(message, hint="write the graph to a file: -o FILE")
-    source = read_graph(path, from_format, quiet)
+    source = read_graph(path, from_format)
     if to == PYTHON or (to is None and output is not None and output.endswith(".py")):
         if verify:
             message = "--verify compares formats of graphs, and Python is none"
             raise UsageError(message, hint="run the file, and `cfgraph run --expect`")
-        _convert_to_python(source, output, python or PythonOptions(), json, quiet)
+        _convert_to_python(source, output, python or PythonOptions(), json)
         return 0
     if python is not None and python.is_set:
         message = "only a Python file has fetches, feeds, targets, initializers, and a signature"
@@ -88,14 +87,14 @@ def convert(
         known = ", ".join((*FORMATS, PYTHON))
         raise UsageError(f"unknown format {to!r}", hint=f"use one of {known}")
     changes = diff(source.graph, _round_trip(source.graph, output, to)) if verify else GraphDiff()
-    written = None if changes else write_graph(source.graph, output, to, quiet=quiet)
+    written = None if changes else write_graph(source.graph, output, to)
     if changes:
         out = page(stream=sys.stderr)
         out.heading("verify", "the input, and the result read back")
         print_diff(out, changes, (source, source), False)
         out.line("nothing was written", "red")
     elif verify:
-        note("verify: the result reads back as the same graph", quiet)
+        note("verify: the result reads back as the same graph")
     if json:
         artifacts = [artifact("graph", written)] if written else []
         result = {"verify": diff_json(changes) if verify else None}
@@ -106,7 +105,7 @@ def convert(
 
 
 def _convert_to_python(
-    source: Source, output: str | None, python: PythonOptions, json: bool, quiet: bool
+    source: Source, output: str | None, python: PythonOptions, json: bool
 ) -> None:
     """Write a graph as a Python file; a note tells how its variables get their values."""
     saved = saved_model_state_of(source)
@@ -117,10 +116,10 @@ def _convert_to_python(
     if saved is not None:
         state = "values of variables" if saved.saver else "contents of tables"
         values = f"python {file} --variables {shlex.quote(source.path)}"
-        note(f"note: the file has no {state}; to restore them: {values}", quiet)
+        note(f"note: the file has no {state}; to restore them: {values}")
     elif written.initializers:
         inits = "".join(f" --init {shlex.quote(name)}" for name in written.initializers)
-        note(f"note: to initialize the variables first: python {file}{inits}", quiet)
+        note(f"note: to initialize the variables first: python {file}{inits}")
     if json:
         kinds = ("python", "arrays")
         artifacts = [artifact(kind, path) for kind, path in zip(kinds, paths, strict=False)]

@@ -284,7 +284,6 @@ class DiffOptions:
     inputs: RunInputs = field(default_factory=RunInputs)
     format: str = "text"
     full: bool = False
-    quiet: bool = False
     color: Color = Color.auto
     write_page: WritePage | None = None
     node_data: NodeDataWriter | None = None
@@ -301,7 +300,7 @@ def diff_files(a: str, b: str, options: DiffOptions, compare: CompareSources) ->
     require_diff_options(options)
     if a == b == STDIN:
         raise UsageError("standard input can be read only once")
-    sources = read_graph(a, quiet=options.quiet), read_graph(b, quiet=options.quiet)
+    sources = read_graph(a), read_graph(b)
     return compare(sources, options)
 
 

@@ -62,9 +62,9 @@ def diff_modes(path: str, second: str | None, modes: ModeOptions, options: DiffO
         raise UsageError(message, hint=f"remove {second}, or --with")
     if not options.run:
         raise UsageError("--with compares runs", hint="add --run")
-    source = read_graph(path, quiet=options.quiet)
+    source = read_graph(path)
     require_single_stdin(source, options.inputs.feed)
-    run_options = comparison_options(options.inputs, source, options.quiet)
+    run_options = comparison_options(options.inputs, source)
     deltas: dict[Mode, RunDiff] = {}
     unsupported: dict[Mode, Unsupported] = {}
     with modes.pool() as pool:

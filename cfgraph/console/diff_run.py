@@ -45,7 +45,7 @@ from cfgraph.runtime.fetches import Fetches
 _MAX_SIZE_DIGITS: Final = 10
 
 
-def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> ComparisonRunOptions:
+def comparison_options(inputs: RunInputs, source: Source) -> ComparisonRunOptions:
     """Resolve run inputs for a graph. Raises UsageError for inputs that do not fit it."""
     graph = source.graph
     names = signature_names(source, inputs.signature, inputs.variables)
@@ -61,7 +61,7 @@ def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> Compar
     named = [*(item.node for item in request.tensors), *request.targets]
     needed = [*named, *inits] if named else None
     limit = inputs.max_iterations
-    variables = VariableSource(inputs.variables, quiet, inputs.allow_io)
+    variables = VariableSource(inputs.variables, inputs.allow_io)
     setting = SampleOptions(
         read_feeds(graph, inputs.feed, inputs.feeds, inputs.seed or 0, names.inputs),
         tuple(inputs.init),
@@ -284,13 +284,13 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
 
 def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOptions:
     """Resolve the options; variables stored with only one graph are used for both."""
-    first = comparison_options(options.inputs, sources[0], options.quiet)
+    first = comparison_options(options.inputs, sources[0])
     io = first.setting.io.with_roots(*filter(None, [saved_model_folder(sources[1])]))
     first = replace(first, setting=replace(first.setting, io=io))
     if options.inputs.variables is not None:
         return first
     graph = sources[1].graph
-    second = VariableSource(quiet=options.quiet, allow_io=options.inputs.allow_io).state(
+    second = VariableSource(allow_io=options.inputs.allow_io).state(
         sources[1], _requested_nodes(graph, first)
     )
     if first.setting.state is None:

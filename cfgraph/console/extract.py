@@ -190,7 +190,6 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         options: ExtractOptions,
         names: SignatureNames,
         verification: Verification,
-        quiet: bool,
     ) -> ExtractOptions:
         """Run the graph if requested, for the values at the cut."""
         options, runs = _resolved(options, names), verification.inputs

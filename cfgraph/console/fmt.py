@@ -16,7 +16,7 @@ from cfgraph.ir.serde.foreign_formats import foreign_format_error
 from cfgraph.ir.text.formatter import format_text
 
 
-def format_files(paths: Sequence[str], check: bool, json: bool, quiet: bool) -> int:
+def format_files(paths: Sequence[str], check: bool, json: bool) -> int:
     """Format files in place, all of them or none; returns the exit code.
 
     With `check` nothing is written, and the code is 1 if a file would change. Standard input is
@@ -41,7 +41,7 @@ def format_files(paths: Sequence[str], check: bool, json: bool, quiet: bool) -> 
     for path in changed:
         print(path)
     verb = "would change" if check else "changed"
-    note(f"{len(changed)} of {len(texts)} file{'s' * (len(texts) != 1)} {verb}", quiet)
+    note(f"{len(changed)} of {len(texts)} file{'s' * (len(texts) != 1)} {verb}")
     return code
 
 

@@ -43,7 +43,6 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
         options: FreezeOptions,
         names: SignatureNames,
         verification: Verification,
-        quiet: bool,
     ) -> FreezeOptions:
         """Take the variables of a SavedModel from itself, unless a path is named."""
         if options.variables is None and saved_model_state_of(source) is not None:

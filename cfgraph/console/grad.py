@@ -11,7 +11,7 @@ from cfgraph.analysis.gradient_paths import default_xs
 from cfgraph.analysis.summary import sinks
 from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
-from cfgraph.cli.output import OutputTable, Page, page
+from cfgraph.cli.output import OutputTable, Page, is_quiet, page
 from cfgraph.cli.pass_options import GradOptions
 from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.grad_check import (
@@ -127,7 +127,6 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         options: GradOptions,
         names: SignatureNames,
         verification: Verification,
-        quiet: bool,
     ) -> GradOptions:
         """Resolve the options, and copy the graph for the comparison."""
         runs = verification.inputs
@@ -137,7 +136,7 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         request = _request(source.graph, options, names)
         check = FiniteDifferenceCheck(options.rtol) if options.check else None
         if check is not None:
-            check.prepare(source, request, runs, names, quiet)
+            check.prepare(source, request, runs, names)
         return extended_group(PreparedGradients, options, request=request, comparison=check)
 
     @classmethod
@@ -206,9 +205,9 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
 
     def print(self, outputs: OutputOptions, passed: bool) -> None:
         """Print the gradients, and their comparison also with `--quiet` if it failed."""
-        if not outputs.quiet:
+        if not is_quiet():
             self.show(page(stream=sys.stderr))
-        print_check(self.comparisons, outputs.quiet and passed)
+        print_check(self.comparisons, hidden=is_quiet() and passed)
 
 
 def _ys_and_xs(

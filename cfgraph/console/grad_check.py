@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
-from cfgraph.cli.output import Column, OutputTable, Styled, note, page
+from cfgraph.cli.output import Column, OutputTable, Styled, page, remark
 from cfgraph.cli.transform_options import RunInputs
 from cfgraph.compare.finite_differences import SlopeComparison
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
@@ -51,12 +51,11 @@ class FiniteDifferenceCheck:
         request: DerivativeRequest,
         runs: RunInputs,
         names: SignatureNames,
-        quiet: bool,
     ) -> None:
         """Copy the graph before gradients are added to it. Raises UsageError for invalid feeds."""
         graph, copy = source.graph, copy_graph(source.graph)
         wanted = [graph[node_name(name)] for name in (*request.ys, *request.xs, *runs.init)]
-        variables = VariableSource(runs.variables, quiet, runs.allow_io)
+        variables = VariableSource(runs.variables, runs.allow_io)
         state = variables.state(source, wanted)
         report = widen(copy)
         limit = runs.max_iterations
@@ -84,7 +83,7 @@ class FiniteDifferenceCheck:
         copy = self._copy
         assert copy is not None
         for text in copy.warnings:
-            note(f"warning: {text}; using looser tolerances")
+            remark(f"warning: {text}; using looser tolerances")
         return check_gradients(copy.graph, derivatives(copy.graph, copy.request), copy.options)
 
 
@@ -128,10 +127,10 @@ def check_table(comparisons: Comparisons) -> OutputTable:
     return OutputTable(columns, [*rows])
 
 
-def print_check(comparisons: Comparisons, quiet: bool) -> None:
+def print_check(comparisons: Comparisons, *, hidden: bool) -> None:
     """Print the comparison as a table on stderr."""
     items = [item for row in comparisons for item in row.values()]
-    if not items or quiet:
+    if not items or hidden:
         return
     out = page(stream=sys.stderr)
     wrong = [item.x for item in items if not item.agrees]

@@ -118,7 +118,6 @@ def write_graph(
     output: str | None,
     to: str | None,
     files: StagedFiles | None = None,
-    quiet: bool = False,
     source: Source | None = None,
     signatures: Sequence[SavedSignature] = (),
 ) -> str | None:
@@ -133,11 +132,11 @@ def write_graph(
         raise UsageError(f"unknown format {to!r}", hint=f"use one of {', '.join(FORMATS)}")
     if output is not None and source is not None and is_saved_model_output(output, source):
         with StagedFiles() if files is None else nullcontext(files) as staged:
-            _stage_saved_model(graph, output, to, staged, source, signatures, quiet)
+            _stage_saved_model(graph, output, to, staged, source, signatures)
         return output
     if lost := dropped_field_bytes(graph, output_format(output, to)):
         hint = "pb and graph preserve them"
-        note(f"note: pbtxt has no form for {lost} bytes of unknown fields; {hint}", quiet)
+        note(f"note: pbtxt has no form for {lost} bytes of unknown fields; {hint}")
     if output is not None and output != STDIN:
         start = time.perf_counter()
         with StagedFiles() if files is None else nullcontext(files) as staged:
@@ -149,7 +148,7 @@ def write_graph(
         suffix = None if to else unknown_suffix(output)
         if suffix is not None:
             named = "; use .pb, .pbtxt, .graph, or --to"
-            note(f"note: {output} is written as binary pb: unknown suffix {suffix}{named}", quiet)
+            note(f"note: {output} is written as binary pb: unknown suffix {suffix}{named}")
         return output
     kind = to or "pb"
     if sys.stdout is None:
@@ -176,7 +175,6 @@ def _stage_saved_model(
     files: StagedFiles,
     source: Source,
     signatures: Sequence[SavedSignature],
-    quiet: bool,
 ) -> None:
     if to not in (None, "pb"):
         message = f"a SavedModel is not written as {to}"
@@ -184,7 +182,7 @@ def _stage_saved_model(
     origin = SavedModelOrigin(source.data, saved_model_folder(source))
     omitted = stage_saved_model(graph, folder, origin, files, signatures=signatures)
     for name in omitted:
-        note(f"note: signature {name!r} is omitted: the graph lacks one of its tensors", quiet)
+        note(f"note: signature {name!r} is omitted: the graph lacks one of its tensors")
 
 
 def json_bytes(value: Any) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cfgraph.cli.json_output import add_member, print_document
 from cfgraph.cli.options import split_names
-from cfgraph.cli.output import Column, OutputTable, note, page
+from cfgraph.cli.output import Column, OutputTable, hidden_notes, is_quiet, note, page, remark
 from cfgraph.cli.transform_options import OutputOptions, RunInputs
 from cfgraph.console.graph_files import (
     Source,
@@ -63,7 +63,6 @@ class PipelineObserver:
     request: PipelineOptions
     source: Source
     inputs: RunInputs
-    quiet: bool
     passes: int
     verdicts: list[VerificationResult]
     dumped: list[dict[str, Any]]
@@ -81,7 +80,8 @@ class PipelineObserver:
         fetches = split_names(getattr(step.options, "fetch", ()))
         inputs = self.inputs.replace(fetch=fetches)
         self._verification = Verification(inputs, enabled=True)
-        self._verification.before(self.source, quiet=self.quiet or bool(self.verdicts))
+        with hidden_notes(bool(self.verdicts)):
+            self._verification.before(self.source)
 
     def after(self, step: PipelineStep, outcome: PassOutcome) -> None:
         """Print, save, and verify. Raises PassChangedResult if the values differ."""
@@ -92,16 +92,17 @@ class PipelineObserver:
         if self.request.dump_dir is not None:
             self._dump(step.name, number)
         for warning in outcome.report.warnings:
-            note(f"warning: {step.name}: {warning}", self.quiet)
+            note(f"warning: {step.name}: {warning}")
         if self._verification is not None:
-            verdict = self._verification.after(self.source.graph, quiet=True)
+            with hidden_notes():
+                verdict = self._verification.after(self.source.graph)
             assert verdict is not None
             if not verdict:
-                note(f"in pass '{step.name}', {number} of {self.passes}")
+                remark(f"in pass '{step.name}', {number} of {self.passes}")
                 raise PassChangedResult(step.name, verdict)
             self.verdicts.append(verdict)
             cases = f"{verdict.delta.cases} case{'s' * (verdict.delta.cases != 1)}"
-            note(f"verify: {step.name} changes no value, {cases}", self.quiet)
+            note(f"verify: {step.name} changes no value, {cases}")
 
     def _prints(self, step: PipelineStep) -> bool:
         return not {_ALL, step.name}.isdisjoint(self.request.print_after)
@@ -127,11 +128,11 @@ def pipeline_file(
     """
     pipeline = Pipeline(request.text)
     _require_compatible_options(pipeline, request, inputs, outputs)
-    source = read_graph(path, quiet=outputs.quiet)
+    source = read_graph(path)
     entry, graph = source.to_json(), source.graph
     names = signature_names(source, inputs.signature, inputs.variables)
     passes = len(pipeline.steps)
-    observer = PipelineObserver(request, source, inputs, outputs.quiet, passes, [], [])
+    observer = PipelineObserver(request, source, inputs, passes, [], [])
     observer.start()
     changed: PassChangedResult | None = None
     done: list[PassOutcome] = []
@@ -146,8 +147,8 @@ def pipeline_file(
         changed = result
     written = None
     if changed is None and not _only_observed(request, outputs):
-        written = write_graph(graph, outputs.output, outputs.to, quiet=outputs.quiet)
-    if not outputs.quiet:
+        written = write_graph(graph, outputs.output, outputs.to)
+    if not is_quiet():
         out = page(stream=sys.stderr)
         out.heading("pipeline", f"{len(done)} of {passes} passes" if changed else "")
         out.table(_with_percentages(_passes_table(done, request.time_passes)))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.cli.json_output import add_member, print_document
-from cfgraph.cli.output import detail, note, page
+from cfgraph.cli.output import detail, hidden_notes, is_quiet, note, page
 from cfgraph.cli.transform_options import STDIN, OutputOptions, RunInputs
 from cfgraph.compare.equivalence import compare_runs
 from cfgraph.compare.reduce.pair_oracle import PairOracle
@@ -41,15 +41,14 @@ class ReducedFiles:
 
     paths: tuple[str, ...]
     to: str | None
-    quiet: bool
     nodes: int | None = None
     steps: list[ReductionStep] = field(default_factory=list)
 
     def write(self, subject: Subject) -> None:
         """Write all graphs of a subject."""
-        with StagedFiles() as files:
+        with StagedFiles() as files, hidden_notes():
             for graph, path in zip(subject.graphs, self.paths, strict=True):
-                write_graph(graph, path, self.to, files, quiet=True)
+                write_graph(graph, path, self.to, files)
         self.nodes = subject.nodes
 
     def on_success(self, subject: Subject, step: ReductionStep) -> None:
@@ -70,7 +69,7 @@ class ReducedFiles:
         except BaseException:
             if self.nodes is not None:
                 names = " and ".join(self.paths)
-                note(f"note: the best result so far, {self.nodes} nodes, is in {names}", self.quiet)
+                note(f"note: the best result so far, {self.nodes} nodes, is in {names}")
                 for item in self.artifacts():
                     add_member("artifacts", item)
             raise
@@ -93,20 +92,20 @@ def reduce_command(
         message = "--against-out is the reduced graph of --against"
         raise UsageError(message, hint="add --against B")
     output = require_file(outputs, path)
-    source = read_graph(path, quiet=outputs.quiet)
+    source = read_graph(path)
     form = output_format(output, outputs.to)
     width = jobs or os.cpu_count() or 1
     oracle = CommandOracle(tested, form, f"graph.{form}", width)
     subject = Subject((source.graph,))
     before = subject.nodes
     result = oracle.require_failure(subject)
-    options = comparison_options(inputs, source, outputs.quiet) if inputs.is_set else None
-    files = ReducedFiles((output,), outputs.to, outputs.quiet)
+    options = comparison_options(inputs, source) if inputs.is_set else None
+    files = ReducedFiles((output,), outputs.to)
     with files.kept_on_interruption():
         files.write(subject)
         search = reduce_graph(subject, oracle, options, files.on_success)
     status = result.status if result.status is not None else 0
-    if not outputs.quiet:
+    if not is_quiet():
         print_reduction(before, search.best.nodes, search.tests)
         page(stream=sys.stderr).line(f"`{command_text(tested.command)}` exits with {status}")
     print_reduction_json(
@@ -144,18 +143,18 @@ def reduce_against(
     require_distinct_paths(output, other, "reduced second graph")
     if path == second == STDIN:
         raise UsageError("standard input can be read only once")
-    sources = [read_graph(name, quiet=outputs.quiet) for name in (path, second)]
-    options = comparison_options(inputs, sources[0], outputs.quiet)
+    sources = [read_graph(name) for name in (path, second)]
+    options = comparison_options(inputs, sources[0])
     subject = Subject(tuple(source.graph for source in sources))
     oracle, difference = PairOracle.compare(subject, options)
-    files = ReducedFiles((output, other), outputs.to, outputs.quiet)
+    files = ReducedFiles((output, other), outputs.to)
     with files.kept_on_interruption():
         search = reduce_pair(subject, oracle, difference, files.on_success)
         files.write(search.best)
     before, after = subject.nodes, search.best.nodes
     a, b = search.best.graphs
     delta = compare_runs(a, b, replace(oracle.options_for(a), locate=True))
-    if not outputs.quiet:
+    if not is_quiet():
         print_reduction(before, after, search.tests)
         out = page(stream=sys.stderr)
         print_runs(out, delta, search.best.graphs)

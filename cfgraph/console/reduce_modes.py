@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cfgraph.cli.output import note, page
+from cfgraph.cli.output import is_quiet, note, page
 from cfgraph.cli.transform_options import OutputOptions, RunInputs
 from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.reduce.search import Search
@@ -39,10 +39,10 @@ def reduce_in_mode(
     if report is not None and outputs.output is None:
         outputs = outputs.replace(output=str(Path(report, "graph.pb")))
     output = require_file(outputs, path)
-    source = read_graph(path, quiet=outputs.quiet)
+    source = read_graph(path)
     require_single_stdin(source, inputs.feed)
-    options = replace(comparison_options(inputs, source, outputs.quiet), locate=False)
-    files = ReducedFiles((output,), outputs.to, outputs.quiet)
+    options = replace(comparison_options(inputs, source), locate=False)
+    files = ReducedFiles((output,), outputs.to)
     with modes.pool() as pool, files.kept_on_interruption():
         oracle, delta = start_oracle(pool, source.graph, modes.modes[0], modes.against, options)
         if report is not None:
@@ -54,7 +54,7 @@ def reduce_in_mode(
         if report is not None and final:
             write_report(ModeFault(oracle, search.best.graphs[0], final, version), report)
     before = Subject((source.graph,)).nodes
-    if not outputs.quiet:
+    if not is_quiet():
         print_reduction(before, search.best.nodes, search.tests)
         print_mode_difference(search, oracle, final, version)
         if not final:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.resource_handles import is_variable
-from cfgraph.cli.output import note
+from cfgraph.cli.output import note, remark
 from cfgraph.cli.run_options import ExpectedValues, RunOptions
 from cfgraph.compare.value_difference import ValueDifference, value_difference
 from cfgraph.console.comparison_inputs import VariableSource
@@ -49,7 +49,7 @@ def run(
     Arrays are written only if it is 0. The trace is written also for a failed run, where it is
     needed most.
     """
-    source = read_graph(path, quiet=options.printing.quiet)
+    source = read_graph(path)
     wanted, expected = options.values, options.expected
     request = resolve_request(source, wanted, expected.expect, options.session.limits.seed)
     if options.session.clock.no_values and (request.output_files or request.expected):
@@ -76,8 +76,8 @@ def run(
             save_variables(variables, os.path.join(saved_to, VARIABLES_NAME), files)
             if not any(variables.variables()):
                 warning = "warning: the run has no variables, so the checkpoint is empty"
-                note(warning, options.printing.quiet)
-    _note_unused_rules(result, options.printing.quiet)
+                note(warning)
+    _note_unused_rules(result)
     saved = {} if differences else request.output_files
     written = {item: path for item, path in saved.items() if values[item] is not None}
     outcome = RunOutcome(request, result, values, differences, written, taps, nonfinite)
@@ -85,11 +85,11 @@ def run(
     return outcome.exit_code
 
 
-def _note_unused_rules(result: RunResult, quiet: bool) -> None:
+def _note_unused_rules(result: RunResult) -> None:
     """Report placement rules that match no node of the run."""
     if result.config.rules.rules:
         for warning in RuleMatches(result.graph, result.config.rules).warnings:
-            note(f"warning: in this run {warning}", quiet)
+            note(f"warning: in this run {warning}")
 
 
 def _make_taps(source: Source, request: RunRequest, options: RunOptions) -> Taps | None:
@@ -121,7 +121,7 @@ def _execute(
     Also returns the variables if they are saved.
     """
     limits, timing, needed = options.session.limits, options.session.clock, request.nodes
-    variables = VariableSource(options.values.variables, options.printing.quiet, limits.allow_io)
+    variables = VariableSource(options.values.variables, limits.allow_io)
     io = variables.io_policy(source)
     is_saved = options.values.save_variables is not None
     # a checkpoint without the variables that this run does not need could not replace its source
@@ -179,7 +179,7 @@ def _with_retries(
                 raise
             restored = "" if state is None else ", with the variables of the checkpoint"
             lost = f"worker {error.worker} ({error.host}) was lost"
-            note(f"warning: {lost}; retry {attempt} of {retries} on new workers{restored}")
+            remark(f"warning: {lost}; retry {attempt} of {retries} on new workers{restored}")
             session.recover(state)
     raise AssertionError
 

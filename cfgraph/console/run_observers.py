@@ -323,7 +323,7 @@ class RunObservers:
         self.html_page = _open_page(source, options, page_type)
         self.node_data: RunNodeData | None = None
         if watched.node_data:
-            self.node_data = RunNodeData(source.graph, watched.node_data, style.quiet)
+            self.node_data = RunNodeData(source.graph, watched.node_data)
 
     @property
     def observer(self) -> Observer | None:
@@ -346,12 +346,12 @@ class RunObservers:
         saved, html_page, style = self.trace_file, self.html_page, self.options.printing
         if saved and saved.flush_partial():
             add_member("artifacts", artifact("trace", saved.path))
-            note(f"wrote the partial trace to {saved.path}", style.quiet)
+            note(f"wrote the partial trace to {saved.path}")
         if html_page and html_page.flush_partial(session.ran, error):
             add_member("artifacts", artifact("html", html_page.path))
-            note(f"wrote the page of the partial run to {html_page.path}", style.quiet)
+            note(f"wrote the page of the partial run to {html_page.path}")
         if self.nonfinite:
-            note(self.nonfinite.summary(), style.quiet)
+            note(self.nonfinite.summary())
         if session.memory and not style.is_json:
             print_memory(page(style.color, sys.stderr), session.memory)
 

@@ -203,7 +203,7 @@ def print_outcome(
     if outcome.result.memory:
         print_memory(page(options.printing.color, sys.stderr), outcome.result.memory)
     for text in _notes(outcome, options):
-        note(text, options.printing.quiet)
+        note(text)
 
 
 def print_values(

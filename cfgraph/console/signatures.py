@@ -120,11 +120,11 @@ def _has_tensor(graph: Graph, name: str) -> bool:
     return True
 
 
-def note_lost_names(names: SignatureNames, path: str, quiet: bool) -> None:
+def note_lost_names(names: SignatureNames, path: str) -> None:
     """Note the tensors that a signature names, for a written file, which has no signatures."""
     if os.path.isdir(path) or not (names.inputs or names.outputs):
         return
     pairs = {**names.outputs, **names.inputs}.items()
     listed = first_names([f"{name} is {tensor}" for name, tensor in pairs], _MAX_LISTED)
     text = f"note: {path} has no signatures: {listed};\n  -o FOLDER/ writes a SavedModel"
-    note(text, quiet)
+    note(text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from cfgraph.cli.json_output import print_document
-from cfgraph.cli.output import OutputTable, Page, note, page
+from cfgraph.cli.output import OutputTable, Page, is_quiet, note, page
 from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.graph_files import (
     Source,
@@ -79,7 +79,6 @@ class PassResult(ABC, Generic[Options, Report]):
         options: Options,
         names: SignatureNames,
         verification: Verification,
-        quiet: bool,
     ) -> Options:
         """Complete the options by what the graph and its runs say before the pass."""
         return options
@@ -115,7 +114,7 @@ class PassResult(ABC, Generic[Options, Report]):
 
     def print(self, outputs: OutputOptions, passed: bool) -> None:
         """Print the report where the command prints it."""
-        if not outputs.quiet:
+        if not is_quiet():
             self.show(page(stream=sys.stderr))
 
     def companion_data(self) -> bytes:
@@ -141,10 +140,11 @@ class PassResult(ABC, Generic[Options, Report]):
             if second is not None:
                 files.write(second, self.companion_data())
             if self.is_written(outputs):
-                target, to, quiet = outputs.output, outputs.to, outputs.quiet
-                path = write_graph(self.graph, target, to, files, quiet, origin, signatures or ())
+                path = write_graph(
+                    self.graph, outputs.output, outputs.to, files, origin, signatures or ()
+                )
         if path is not None and signatures is not None:
-            note_lost_names(names, path, outputs.quiet)
+            note_lost_names(names, path)
         return output_artifacts(path, self.companion, second)
 
 
@@ -191,14 +191,14 @@ def transform(
 ) -> Transformation:
     """Apply a pass to a graph that was read, and write it unless a check fails."""
     inputs = [source.to_json()]  # before the pass changes the graph
-    runs, quiet = verification.inputs, outputs.quiet
+    runs = verification.inputs
     names = signature_names(source, runs.signature, runs.variables)
-    options = pass_type.prepare(source, options, names, verification, quiet)
-    verification.before(source, quiet)
+    options = pass_type.prepare(source, options, names, verification)
+    verification.before(source)
     result = pass_type.apply(source.graph, options, names)
     for text in result.notes():
-        note(text, quiet)
-    verdict = verification.after(source.graph, quiet)
+        note(text)
+    verdict = verification.after(source.graph)
     passed = result.check() and (verdict is None or bool(verdict))
     artifacts = result.write(source, names, outputs) if passed else []
     is_verified = verification.enabled is not None
@@ -220,5 +220,5 @@ def transform_file(
     pass_type.require_valid(options, outputs, verification)
     second = pass_type.companion_path(options, outputs)
     require_distinct_paths(outputs.output, second, pass_type.companion)
-    source = read_graph(path, quiet=outputs.quiet)
+    source = read_graph(path)
     return transform(source, pass_type, options, outputs, verification).report(outputs)

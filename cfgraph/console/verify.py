@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cfgraph.cli.output import page
+from cfgraph.cli.output import is_quiet, page
 from cfgraph.cli.transform_options import RunInputs
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.errors import UsageError
@@ -29,11 +29,11 @@ class VerificationResult:
     def __bool__(self) -> bool:
         return not self.delta
 
-    def show(self, quiet: bool) -> None:
-        """Report the comparison on stderr; differences also with `quiet`."""
+    def show(self) -> None:
+        """Report the comparison on stderr; differences also with `--quiet`."""
         from cfgraph.console.diff_run import print_runs
 
-        if self and quiet:
+        if self and is_quiet():
             return
         out = page(stream=sys.stderr)
         out.heading("verify", "A is the input, B is the result")
@@ -63,7 +63,7 @@ class Verification:
     _original: Graph | None = field(default=None, init=False)
     _options: ComparisonRunOptions | None = field(default=None, init=False)
 
-    def before(self, source: Source, quiet: bool) -> None:
+    def before(self, source: Source) -> None:
         """Copy the graph and read the inputs. Raises UsageError if they do not fit the graph."""
         if not self.enabled:
             own = self.inputs
@@ -77,11 +77,9 @@ class Verification:
 
         require_single_stdin(source, self.inputs.feed)
         self._original = copy_graph(source.graph)
-        self._options = comparison_options(
-            self.inputs, replace(source, graph=self._original), quiet
-        )
+        self._options = comparison_options(self.inputs, replace(source, graph=self._original))
 
-    def after(self, graph: Graph, quiet: bool) -> VerificationResult | None:
+    def after(self, graph: Graph) -> VerificationResult | None:
         """Compare the original graph with the written one, or return None if not enabled."""
         if self._original is None:
             return None
@@ -90,5 +88,5 @@ class Verification:
         written = loads(dumps(graph, "pb"), "pb")
         delta = compare_runs(self._original, written, self._options)
         result = VerificationResult(delta, (self._original, written))
-        result.show(quiet)
+        result.show()
         return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.graph_files import artifact
 from cfgraph.console.model_explorer.identifiers import graph_members
 from cfgraph.console.model_explorer.node_data import NodeDataFile
@@ -21,10 +20,10 @@ class ClusterData:
         self.file = NodeDataFile(text, (_CLUSTER,))
         self.members = graph_members(graph)
 
-    def write(self, report: Clustering, outputs: OutputOptions) -> dict[str, Any]:
+    def write(self, report: Clustering) -> dict[str, Any]:
         """Write the file; returns its entry in a JSON document."""
         clusters = {name: item.name for item in report.clusters for name in item.nodes}
         outside = {name: f"none: {reason.kind}" for name, reason in report.outside.items()}
         copied = dict.fromkeys(report.absorbed, "copied into clusters")
-        self.file.write(self.members, {**outside, **copied, **clusters}, _CLUSTER, outputs.quiet)
+        self.file.write(self.members, {**outside, **copied, **clusters}, _CLUSTER)
         return artifact("node_data", self.file.path)

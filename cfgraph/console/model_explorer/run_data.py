@@ -23,9 +23,9 @@ def run_data_file(text: str) -> NodeDataFile:
 class RunNodeData:
     """Observer that adds up the events of each node, and writes one kind of totals."""
 
-    def __init__(self, graph: Graph, text: str, quiet: bool) -> None:
+    def __init__(self, graph: Graph, text: str) -> None:
         self.file = run_data_file(text)
-        self._graph, self._quiet = graph, quiet
+        self._graph = graph
         self._totals = Totals()
         self._devices: dict[str, str] = {}
 
@@ -38,7 +38,7 @@ class RunNodeData:
     def write(self) -> None:
         """Write the file."""
         kind = self.file.kind
-        self.file.write(graph_members(self._graph), self._values(kind), _TITLES[kind], self._quiet)
+        self.file.write(graph_members(self._graph), self._values(kind), _TITLES[kind])
 
     def _values(self, kind: str) -> Values:
         if kind == "device":
