@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -295,10 +295,14 @@ class GradientFromResult(Elementwise, abstract=True):
 
     signature = "y: T, dy: T -> z: T"
     attrs = one_of(FLOATS, COMPLEX)
+    # the kernel as an expression that a GPU computes in one kernel
+    expression: ClassVar[Any] = None
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
+        fuses = cls.expression is not None and is_gpu_namespace(xp)
+        kernel = xp.fuse()(cls.expression) if fuses else super().bind(node, xp)
+        return rounded_each_step(kernel, node.attr("T"), xp)
 
 
 def _scale_in_place(slope: Any, dy: Any) -> Any:
@@ -311,6 +315,8 @@ def _scale_in_place(slope: Any, dy: Any) -> Any:
 
 class SigmoidGrad(GradientFromResult):
     """Gradient of Sigmoid, computed from its output: dy y (1 - y)."""
+
+    expression = staticmethod(lambda y, dy: dy * ((1 - y) * y))
 
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
@@ -331,6 +337,8 @@ class SigmoidGrad(GradientFromResult):
 
 class TanhGrad(GradientFromResult):
     """Gradient of Tanh, computed from its output: dy (1 - y²)."""
+
+    expression = staticmethod(lambda y, dy: dy * (1 - y * y))
 
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:

@@ -29,7 +29,7 @@ from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.variant_math import map_objects
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.kernels import with_bfloat16_outputs
+from cfgraph.runtime.gpu.kernels import bind_on_gpu
 from cfgraph.runtime.gpu.stream import SMALL_COPY, GpuStream, fatal_error
 from cfgraph.runtime.memory.placement import MemoryPlacement
 
@@ -291,11 +291,10 @@ class _GpuBinding:
                 else plan.kernel
             )
         try:
-            kernel = op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)
+            kernel = bind_on_gpu(node, op, xp)
         except Exception as error:
             self.owner.host_fallbacks[op.name] = _error_summary(error)
             return host_kernel
-        kernel = with_bfloat16_outputs(node, kernel)
         if op.effects.stateful:
             kernel = _with_local_variables(kernel, self._localize)
 

@@ -11,7 +11,7 @@ import pytest
 from cfgraph.ir import registry
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.kernels import with_bfloat16_outputs
+from cfgraph.runtime.gpu.kernels import bind_on_gpu
 from tests.ops import harness
 from tests.ops.harness import Case, assert_same, node_of, run_ours
 from tests.runtime.gpu.stand_in import Array, library
@@ -122,9 +122,7 @@ def agree(name: str, card: GpuContext) -> None:
         with np.errstate(all="ignore"):
             ours = run_ours(item)
             try:
-                result = with_bfloat16_outputs(node_of(item), op.bind(node_of(item), card.xp))(
-                    *inputs
-                )
+                result = bind_on_gpu(node_of(item), op, card.xp)(*inputs)
             except Exception as error:
                 # atomic instructions and sorting support few dtypes
                 if name in ON_HOST or "only supports" in str(error) or _SORTING in str(error):
