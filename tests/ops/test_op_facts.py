@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +115,14 @@ def test_every_op_says_in_words_of_its_own_what_it_computes() -> None:
         assert text, op.name
         assert len(text.split()) > 1, op.name
         assert text.splitlines()[0].rstrip()[-1] in ".;:,", op.name
+
+
+def test_kernels_name_attributes_or_functions_that_derive_from_the_node() -> None:
+    for op in all_ops():
+        names = inspect.signature(op.kernel).parameters if op.kernel else {}
+        leading = [name for name, item in names.items() if item.kind is item.POSITIONAL_ONLY]
+        for name in leading[leading.index("xp") + 1 :] if leading else ():
+            assert name in op.parsed().attrs or callable(getattr(op, name)), (op.name, name)
 
 
 def test_an_op_is_found_in_one_file() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.array_namespace import on_host, run_on_host
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
@@ -225,24 +225,20 @@ class NonMaxSuppressionV2(BoxSelection):
         "-> selected_indices: int32"
     )
     attrs = _THRESHOLD
+    adapter = on_host
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return run_on_host(xp, lambda *inputs: _select(*inputs)[0])
+    @staticmethod
+    def kernel(xp: ModuleType, *inputs: Any) -> Any:
+        return _select(*inputs)[0]
 
 
-class NonMaxSuppressionV3(BoxSelection):
+class NonMaxSuppressionV3(NonMaxSuppressionV2):
     """Boxes selected by score and overlap, with a least score."""
 
     signature = (
         "boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold, "
         "score_threshold: T_threshold -> selected_indices: int32"
     )
-    attrs = _THRESHOLD
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return run_on_host(xp, lambda *inputs: _select(*inputs)[0])
 
 
 class NonMaxSuppressionV4(BoxSelection):
@@ -253,16 +249,12 @@ class NonMaxSuppressionV4(BoxSelection):
         "score_threshold: T_threshold -> selected_indices: int32, valid_outputs: int32"
     )
     attrs = _THRESHOLD + ", pad_to_max_output_size: bool = false"
+    adapter = on_host
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        pad = bool(node.attr("pad_to_max_output_size"))
-
-        def select(*inputs: Any) -> Any:
-            indices, _, count = _select(*inputs, pad=pad)
-            return indices, count
-
-        return run_on_host(xp, select)
+    @staticmethod
+    def kernel(xp: ModuleType, pad_to_max_output_size: bool, /, *inputs: Any) -> Any:
+        indices, _, count = _select(*inputs, pad=pad_to_max_output_size)
+        return indices, count
 
 
 class NonMaxSuppressionV5(BoxSelection):
@@ -273,11 +265,11 @@ class NonMaxSuppressionV5(BoxSelection):
         "soft_nms_sigma: T -> selected_indices: int32, selected_scores: T, valid_outputs: int32"
     )
     attrs = _TYPES + ", pad_to_max_output_size: bool = false"
+    adapter = on_host
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        pad = bool(node.attr("pad_to_max_output_size"))
-        return run_on_host(xp, lambda *inputs: _select(*inputs, pad=pad))
+    @staticmethod
+    def kernel(xp: ModuleType, pad_to_max_output_size: bool, /, *inputs: Any) -> Any:
+        return _select(*inputs, pad=pad_to_max_output_size)
 
 
 class NonMaxSuppressionWithOverlaps(BoxSelection):
@@ -287,24 +279,22 @@ class NonMaxSuppressionWithOverlaps(BoxSelection):
         "overlaps: float32, scores: float32, max_output_size: int32, overlap_threshold: float32, "
         "score_threshold: float32 -> selected_indices: int32"
     )
+    adapter = on_host
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def select(
-            overlaps: Any, scores: Any, size: Any, threshold: Any, score_threshold: Any
-        ) -> Any:
-            count = output_count(size)
-            scalar_threshold(threshold, "overlap_threshold")
-            scalar_threshold(score_threshold, "score_threshold")
-            if overlaps.ndim != 2 or overlaps.shape[0] != overlaps.shape[1]:
-                raise OpError(f"overlaps must be square, got shape {list(overlaps.shape)}")
-            check_scores(scores, len(overlaps))
-            chosen, _ = select_boxes(
-                scores, count, threshold, score_threshold, lambda i, js: overlaps[i, js]
-            )
-            return chosen.astype(np.int32)
-
-        return run_on_host(xp, select)
+    @staticmethod
+    def kernel(
+        xp: ModuleType, overlaps: Any, scores: Any, size: Any, threshold: Any, score_threshold: Any
+    ) -> Any:
+        count = output_count(size)
+        scalar_threshold(threshold, "overlap_threshold")
+        scalar_threshold(score_threshold, "score_threshold")
+        if overlaps.ndim != 2 or overlaps.shape[0] != overlaps.shape[1]:
+            raise OpError(f"overlaps must be square, got shape {list(overlaps.shape)}")
+        check_scores(scores, len(overlaps))
+        chosen, _ = select_boxes(
+            scores, count, threshold, score_threshold, lambda i, js: overlaps[i, js]
+        )
+        return chosen.astype(np.int32)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -326,39 +316,40 @@ class CombinedNonMaxSuppression(Op):
     attrs = "pad_per_class: bool = false, clip_boxes: bool = true"
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
+    adapter = on_host
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        per_class, clip = bool(node.attr("pad_per_class")), bool(node.attr("clip_boxes"))
-
-        def select(
-            boxes: Any, scores: Any, size: Any, total: Any, threshold: Any, score_threshold: Any
-        ) -> Any:
-            count, total = (
-                output_count(size, "max_size_per_class"),
-                output_count(total, "max_total_size"),
-            )
-            if not total or not count:
-                raise OpError("max_size_per_class and max_total_size must be positive")
-            scalar_threshold(threshold, "iou_threshold", unit=True)
-            scalar_threshold(score_threshold, "score_threshold")
-            _check_batch(boxes, scores)
-            length = min(total, count * scores.shape[2]) if per_class else total
-            reserve_array((len(boxes), length, 4), 4)
-            images = [
-                _best_of_image(*image, count, length, threshold, score_threshold)
-                for image in zip(boxes, scores, strict=True)
-            ]
-            found, values, classes, valid = (
-                np.stack([np.asarray(image[i]) for image in images])
-                if images
-                else np.zeros((0, *tail), np.float32)
-                for i, tail in enumerate(((length, 4), (length,), (length,), ()))
-            )
-            found = np.clip(found, 0, 1) if clip else found
-            return found, values, classes, valid.astype(np.int32)
-
-        return run_on_host(xp, select)
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        pad_per_class: bool,
+        clip_boxes: bool,
+        /,
+        boxes: Any,
+        scores: Any,
+        *rest: Any,
+    ) -> Any:
+        size, total, threshold, score_threshold = rest
+        count = output_count(size, "max_size_per_class")
+        total = output_count(total, "max_total_size")
+        if not total or not count:
+            raise OpError("max_size_per_class and max_total_size must be positive")
+        scalar_threshold(threshold, "iou_threshold", unit=True)
+        scalar_threshold(score_threshold, "score_threshold")
+        _check_batch(boxes, scores)
+        length = min(total, count * scores.shape[2]) if pad_per_class else total
+        reserve_array((len(boxes), length, 4), 4)
+        images = [
+            _best_of_image(*image, count, length, threshold, score_threshold)
+            for image in zip(boxes, scores, strict=True)
+        ]
+        found, values, classes, valid = (
+            np.stack([np.asarray(image[i]) for image in images])
+            if images
+            else np.zeros((0, *tail), np.float32)
+            for i, tail in enumerate(((length, 4), (length,), (length,), ()))
+        )
+        found = np.clip(found, 0, 1) if clip_boxes else found
+        return found, values, classes, valid.astype(np.int32)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -308,15 +308,11 @@ class CheckNumerics(SameShape):
     effects = SideEffects(stateful=True, only_checks=True)
 
     @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        text = node.attr("message").decode(errors="replace")
-
-        def checked(step: Any, tensor: Any) -> Any:
-            if not xp.isfinite(tensor).all():
-                raise OpError(f"{text} : Tensor had {cls.nonfinite_kinds(xp, tensor)} values")
-            return tensor
-
-        return checked
+    def kernel(cls, xp: ModuleType, message: bytes, /, step: Any, tensor: Any) -> Any:
+        if not xp.isfinite(tensor).all():
+            text, kinds = message.decode(errors="replace"), cls.nonfinite_kinds(xp, tensor)
+            raise OpError(f"{text} : Tensor had {kinds} values")
+        return tensor
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dy: Output) -> InputGradients:

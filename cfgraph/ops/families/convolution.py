@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_namespace import in_float32
 from cfgraph.ops.opdef.convolution_products import convolve, convolve_filter, convolve_input
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
-from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Dims, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 from cfgraph.ops.opdef.sliding_window import (
     ImageLayout,
@@ -109,17 +109,14 @@ class Convolution(Op, abstract=True):
 class ConvolutionForward(Convolution, abstract=True):
     """Convolution of an image with a filter."""
 
+    adapter = in_float32
+
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        layout, slide = cls.layout(node), cls.slide(node)
-
-        def convolution(x: Any, w: Any) -> Any:
-            check_convolution_ranks(layout.rank, x, w)
-            x, w = layout.channels_last(xp, x), cls.as_grouped(w)
-            check_filter_depths(x.shape[-1], w)
-            return layout.restore(xp, convolve(xp, slide.fit(x.shape[1:-1], w.shape[:-2]), x, w))
-
-        return computed_in_float32(convolution, node.attr("T"))
+    def kernel(cls, xp: ModuleType, layout: Any, slide: Any, /, x: Any, w: Any) -> Any:
+        check_convolution_ranks(layout.rank, x, w)
+        x, w = layout.channels_last(xp, x), cls.as_grouped(w)
+        check_filter_depths(x.shape[-1], w)
+        return layout.restore(xp, convolve(xp, slide.fit(x.shape[1:-1], w.shape[:-2]), x, w))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -145,22 +142,18 @@ class ConvolutionInputGradient(Convolution, abstract=True):
     """Gradient of a convolution with respect to its image."""
 
     explicit_sizes: ClassVar[bool] = True
+    adapter = in_float32
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        layout, slide = cls.layout(node), cls.slide(node)
-
-        def transposed(sizes: Any, w: Any, dy: Any) -> Any:
-            check_convolution_ranks(layout.rank, dy, w)
-            shape = cls.image_shape(layout, sizes, w, dy)
-            w, dy = cls.as_grouped(w), layout.channels_last(xp, dy)
-            depth = shape[layout.channel]
-            check_filter_depths(depth, w)
-            fit = slide.fit(tuple(shape[d] for d in layout.spatial), w.shape[:-2])
-            check_output_gradient(dy, (shape[0], *fit.out, w.shape[-1]))
-            return layout.restore(xp, convolve_input(xp, fit, depth, w, dy))
-
-        return computed_in_float32(transposed, node.attr("T"))
+    def kernel(cls, xp: ModuleType, layout: Any, slide: Any, /, sizes: Any, w: Any, dy: Any) -> Any:
+        check_convolution_ranks(layout.rank, dy, w)
+        shape = cls.image_shape(layout, sizes, w, dy)
+        w, dy = cls.as_grouped(w), layout.channels_last(xp, dy)
+        depth = shape[layout.channel]
+        check_filter_depths(depth, w)
+        fit = slide.fit(tuple(shape[d] for d in layout.spatial), w.shape[:-2])
+        check_output_gradient(dy, (shape[0], *fit.out, w.shape[-1]))
+        return layout.restore(xp, convolve_input(xp, fit, depth, w, dy))
 
     @classmethod
     def image_shape(cls, layout: ImageLayout, sizes: Any, w: Any, dy: Any) -> tuple[int, ...]:
@@ -197,30 +190,25 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
     """Gradient of a convolution with respect to its filter."""
 
     explicit_sizes: ClassVar[bool] = True
+    adapter = in_float32
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        layout, slide = cls.layout(node), cls.slide(node)
-
-        def correlated(x: Any, sizes: Any, dy: Any) -> Any:
-            check_convolution_ranks(layout.rank, x, dy)
-            shape = tuple(sizes.tolist()) if cls.explicit_sizes else tuple(sizes.shape)
-            if len(shape) != layout.rank:
-                raise OpError(f"filter_sizes must contain {layout.rank} sizes, got {len(shape)}")
-            x, dy = layout.channels_last(xp, x), layout.channels_last(xp, dy)
-            fit = slide.fit(x.shape[1:-1], shape[:-2])
-            depth, filters = shape[-2:]
-            if cls.depthwise:
-                depth, filters = 1, depth * filters
-            if depth == 0 or x.shape[-1] % depth:
-                raise OpError(
-                    "input depth must be evenly divisible by filter depth: "
-                    f"{x.shape[-1]} vs {depth}"
-                )
-            check_output_gradient(dy, (x.shape[0], *fit.out, filters))
-            return convolve_filter(xp, fit, x, depth, dy).reshape(shape)
-
-        return computed_in_float32(correlated, node.attr("T"))
+    def kernel(cls, xp: ModuleType, layout: Any, slide: Any, /, x: Any, sizes: Any, dy: Any) -> Any:
+        check_convolution_ranks(layout.rank, x, dy)
+        shape = tuple(sizes.tolist()) if cls.explicit_sizes else tuple(sizes.shape)
+        if len(shape) != layout.rank:
+            raise OpError(f"filter_sizes must contain {layout.rank} sizes, got {len(shape)}")
+        x, dy = layout.channels_last(xp, x), layout.channels_last(xp, dy)
+        fit = slide.fit(x.shape[1:-1], shape[:-2])
+        depth, filters = shape[-2:]
+        if cls.depthwise:
+            depth, filters = 1, depth * filters
+        if depth == 0 or x.shape[-1] % depth:
+            raise OpError(
+                f"input depth must be evenly divisible by filter depth: {x.shape[-1]} vs {depth}"
+            )
+        check_output_gradient(dy, (x.shape[0], *fit.out, filters))
+        return convolve_filter(xp, fit, x, depth, dy).reshape(shape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cfgraph.ir.dtypes import float16, float32, float64
+from cfgraph.ir.dtypes import DType, float16, float32, float64
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
@@ -109,28 +109,32 @@ class CropAndResize(Op):
     signature = "image: T, boxes: float32, box_ind: int32, crop_size: const int32 -> crops: float32"
     attrs = f"{_IMAGE}, {_METHOD}, extrapolation_value: float = 0.0"
     compilation = CompilerSupport(traceable=False)
+    bilinear = _is_bilinear
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        bilinear = _is_bilinear(node)
-        outside = np.float32(node.attr("extrapolation_value"))
-
-        def crop(image: Any, boxes: Any, index: Any, size: Any) -> Any:
-            check_image_batch(image)
-            height, width = check_image_size(size)
-            reserve_array((len(boxes), height, width, max(image.shape[3], 1)), 4)
-            grid = CropGrid.from_boxes(xp, image.shape, boxes, index, (height, width))
-            if bilinear:
-                top_left, top_right, left, right = grid.corners(image)
-                down, across = grid.fractions()
-                top = top_left + (top_right - top_left) * across
-                result = top + (left + (right - left) * across - top) * down
-            else:
-                rows, columns = grid.y.nearest(xp)[:, :, None], grid.x.nearest(xp)[:, None, :]
-                result = image[grid.image, rows, columns].astype(np.float32)
-            return xp.where(grid.inside[..., None], result, outside)
-
-        return crop
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        bilinear: Any,
+        extrapolation_value: float,
+        /,
+        image: Any,
+        boxes: Any,
+        index: Any,
+        size: Any,
+    ) -> Any:
+        check_image_batch(image)
+        height, width = check_image_size(size)
+        reserve_array((len(boxes), height, width, max(image.shape[3], 1)), 4)
+        grid = CropGrid.from_boxes(xp, image.shape, boxes, index, (height, width))
+        if bilinear:
+            top_left, top_right, left, right = grid.corners(image)
+            down, across = grid.fractions()
+            top = top_left + (top_right - top_left) * across
+            result = top + (left + (right - left) * across - top) * down
+        else:
+            rows, columns = grid.y.nearest(xp)[:, :, None], grid.x.nearest(xp)[:, None, :]
+            result = image[grid.image, rows, columns].astype(np.float32)
+        return xp.where(grid.inside[..., None], result, np.float32(extrapolation_value))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -162,32 +166,30 @@ class CropAndResizeGradImage(Op):
     )
     attrs = f"T: {{float32, float16, float64}}, {_METHOD}"
     compilation = CompilerSupport(traceable=False)
+    bilinear = _is_bilinear
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        bilinear, dtype = _is_bilinear(node), node.attr("T").numpy
-
-        def spread(dy: Any, boxes: Any, index: Any, size: Any) -> Any:
-            if size.shape != (4,) or (size < 0).any() or 0 in size[1:3].tolist():
-                raise OpError(f"image_size must hold 4 positive sizes, got {size.tolist()}")
-            shape = tuple(size.tolist())
-            reserve_array(shape, 8)
-            grid = CropGrid.from_boxes(xp, shape, boxes, index, dy.shape[1:3])
-            wide = xp.where(grid.inside[..., None], dy, np.float32(0))
-            result = xp.zeros(shape, np.float64)
-            if not bilinear:
-                rows, columns = grid.y.nearest(xp)[:, :, None], grid.x.nearest(xp)[:, None, :]
-                return accumulated_at(xp, result, (grid.image, rows, columns), wide, "add").astype(
-                    dtype
-                )
-            down, across = grid.fractions()
-            for rows, up in ((grid.y.low, 1 - down), (grid.y.high, down)):
-                for columns, side in ((grid.x.low, 1 - across), (grid.x.high, across)):
-                    at = (grid.image, rows[:, :, None], columns[:, None, :])
-                    result = accumulated_at(xp, result, at, wide * up * side, "add")
-            return result.astype(dtype)
-
-        return spread
+    @staticmethod
+    def kernel(
+        xp: ModuleType, bilinear: Any, T: DType, /, dy: Any, boxes: Any, index: Any, size: Any
+    ) -> Any:
+        if size.shape != (4,) or (size < 0).any() or 0 in size[1:3].tolist():
+            raise OpError(f"image_size must hold 4 positive sizes, got {size.tolist()}")
+        shape = tuple(size.tolist())
+        reserve_array(shape, 8)
+        grid = CropGrid.from_boxes(xp, shape, boxes, index, dy.shape[1:3])
+        wide = xp.where(grid.inside[..., None], dy, np.float32(0))
+        result = xp.zeros(shape, np.float64)
+        if not bilinear:
+            rows, columns = grid.y.nearest(xp)[:, :, None], grid.x.nearest(xp)[:, None, :]
+            return accumulated_at(xp, result, (grid.image, rows, columns), wide, "add").astype(
+                T.numpy
+            )
+        down, across = grid.fractions()
+        for rows, up in ((grid.y.low, 1 - down), (grid.y.high, down)):
+            for columns, side in ((grid.x.low, 1 - across), (grid.x.high, across)):
+                at = (grid.image, rows[:, :, None], columns[:, None, :])
+                result = accumulated_at(xp, result, at, wide * up * side, "add")
+        return result.astype(T.numpy)
 
     shape = staticmethod(lambda context: [context.shape_value(3).merge(Shape((None,) * 4))])
 

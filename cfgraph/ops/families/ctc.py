@@ -19,7 +19,7 @@ from cfgraph.ops.opdef.gradient_api import (
     int32_constant,
     reject_gradients,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 HOST: Final = HostPlacement(host_only=True)
@@ -163,42 +163,48 @@ class CTCLoss(Op):
     first_is_blank = False
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        collapse = bool(node.attr("preprocess_collapse_repeated"))
-        merge = bool(node.attr("ctc_merge_repeated"))
-        lenient = bool(node.attr("ignore_longer_outputs_than_inputs"))
-
-        def loss(inputs: Any, indices: Any, values: Any, lengths: Any) -> Any:
-            check_sequences(inputs, lengths)
-            batch, classes = inputs.shape[1:]
-            blank = 0 if cls.first_is_blank else classes - 1
-            losses, gradient = np.zeros(batch, inputs.dtype), np.zeros_like(inputs)
-            members, sequences = list[int](), list[Sequence[int]]()
-            for i, row in enumerate(label_rows(indices, values, batch)):
-                labels: Sequence[int] = collapsed_labels(row, -1, merge=True) if collapse else row
-                if not cls.first_is_blank:
-                    labels = labels_before_null(labels, blank)
-                elif max(labels) >= classes:
-                    raise OpError(f"label {max(labels)} of sequence {i} is out of range")
-                length = int(lengths[i])
-                if not length:
+    def kernel(
+        cls,
+        xp: ModuleType,
+        preprocess_collapse_repeated: bool,
+        ctc_merge_repeated: bool,
+        ignore_longer_outputs_than_inputs: bool,
+        /,
+        inputs: Any,
+        indices: Any,
+        values: Any,
+        lengths: Any,
+    ) -> Any:
+        check_sequences(inputs, lengths)
+        batch, classes = inputs.shape[1:]
+        blank = 0 if cls.first_is_blank else classes - 1
+        losses, gradient = np.zeros(batch, inputs.dtype), np.zeros_like(inputs)
+        members, sequences = list[int](), list[Sequence[int]]()
+        for i, row in enumerate(label_rows(indices, values, batch)):
+            labels: Sequence[int] = (
+                collapsed_labels(row, -1, merge=True) if preprocess_collapse_repeated else row
+            )
+            if not cls.first_is_blank:
+                labels = labels_before_null(labels, blank)
+            elif max(labels) >= classes:
+                raise OpError(f"label {max(labels)} of sequence {i} is out of range")
+            length = int(lengths[i])
+            if not length:
+                continue
+            if len(labels) > length:
+                if ignore_longer_outputs_than_inputs:
                     continue
-                if len(labels) > length:
-                    if lenient:
-                        continue
-                    raise OpError(
-                        f"Not enough time for target transition sequence (required: "
-                        f"{len(labels)}, available: {length}) in sequence {i}"
-                    )
-                members.append(i)
-                sequences.append(labels)
-            if members:
-                losses[members], gradient[:, members] = batch_loss(
-                    inputs[:, members], lengths[members], sequences, blank, merge=merge
+                raise OpError(
+                    f"Not enough time for target transition sequence (required: "
+                    f"{len(labels)}, available: {length}) in sequence {i}"
                 )
-            return losses, gradient
-
-        return loss
+            members.append(i)
+            sequences.append(labels)
+        if members:
+            losses[members], gradient[:, members] = batch_loss(
+                inputs[:, members], lengths[members], sequences, blank, merge=ctc_merge_repeated
+            )
+        return losses, gradient
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -186,18 +186,15 @@ class MatrixDiagPart(DiagonalOp):
 
     signature = "input: T -> diagonal: T"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        align = cls.alignment(node)
-
-        def extract(value: Any, k: Any = _MAIN_DIAGONAL, padding: Any = None) -> Any:
-            check_matrix_rank(value)
-            band = band_from_input(k, *value.shape[-2:])
-            rows, columns, used = band.indices(align)
-            diagonals = value[..., rows, columns]
-            return diagonals if padding is None else xp.where(xp.asarray(used), diagonals, padding)
-
-        return extract
+    @staticmethod
+    def kernel(
+        xp: ModuleType, alignment: Any, /, value: Any, k: Any = _MAIN_DIAGONAL, padding: Any = None
+    ) -> Any:
+        check_matrix_rank(value)
+        band = band_from_input(k, *value.shape[-2:])
+        rows, columns, used = band.indices(alignment)
+        diagonals = value[..., rows, columns]
+        return diagonals if padding is None else xp.where(xp.asarray(used), diagonals, padding)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -353,22 +350,19 @@ class MatrixSetDiag(DiagonalOp):
 
     signature = "input: T, diagonal: T -> output: T"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        align = cls.alignment(node)
-
-        def replace(value: Any, diagonal: Any, k: Any = _MAIN_DIAGONAL) -> Any:
-            check_matrix_rank(value)
-            band = band_from_input(k, *value.shape[-2:])
-            if diagonal.shape != value.shape[:-2] + band.shape:
-                raise OpError(
-                    f"Diagonals of shape {list(diagonal.shape)} do not fit matrices "
-                    f"of shape {list(value.shape)}"
-                )
-            copy = value.copy() if xp is np else value
-            return replaced_diagonals(xp, copy, diagonal, *band.indices(align))
-
-        return replace
+    @staticmethod
+    def kernel(
+        xp: ModuleType, alignment: Any, /, value: Any, diagonal: Any, k: Any = _MAIN_DIAGONAL
+    ) -> Any:
+        check_matrix_rank(value)
+        band = band_from_input(k, *value.shape[-2:])
+        if diagonal.shape != value.shape[:-2] + band.shape:
+            raise OpError(
+                f"Diagonals of shape {list(diagonal.shape)} do not fit matrices "
+                f"of shape {list(value.shape)}"
+            )
+        copy = value.copy() if xp is np else value
+        return replaced_diagonals(xp, copy, diagonal, *band.indices(alignment))
 
     shape = staticmethod(lambda context: [require_rank_at_least(context.inputs[0], 2)])
 

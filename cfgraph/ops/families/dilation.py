@@ -12,7 +12,7 @@ from cfgraph.ops.families.max_pooling import lowest_finite
 from cfgraph.ops.families.pooling import check_pooled_shape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.sliding_window import (
     ImageLayout,
@@ -68,10 +68,9 @@ class Dilation2D(Dilation):
     attrs = _DILATION_ATTRS
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        slide = cls.slide(node)
-        return lambda x, w: window_maxima(xp, dilation_windows(slide, x, w), x, w)[0]
+    @staticmethod
+    def kernel(xp: ModuleType, slide: Any, /, x: Any, w: Any) -> Any:
+        return window_maxima(xp, dilation_windows(slide, x, w), x, w)[0]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -99,21 +98,16 @@ class Dilation2DBackpropInput(Dilation):
     attrs = _DILATION_ATTRS
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        slide = cls.slide(node)
-
-        def gradient(x: Any, w: Any, dy: Any) -> Any:
-            fit = dilation_windows(slide, x, w)
-            check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
-            _, where = window_maxima(xp, fit, x, w)
-            padded = fit.pad(xp, xp.zeros(x.shape, dtype=x.dtype))
-            for number, (_, view) in enumerate(fit.views()):
-                share = xp.where(where == number, dy, xp.zeros((), dtype=dy.dtype))
-                padded = add_at(padded, view, share)
-            return fit.crop(padded)
-
-        return gradient
+    @staticmethod
+    def kernel(xp: ModuleType, slide: Any, /, x: Any, w: Any, dy: Any) -> Any:
+        fit = dilation_windows(slide, x, w)
+        check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
+        _, where = window_maxima(xp, fit, x, w)
+        padded = fit.pad(xp, xp.zeros(x.shape, dtype=x.dtype))
+        for number, (_, view) in enumerate(fit.views()):
+            share = xp.where(where == number, dy, xp.zeros((), dtype=dy.dtype))
+            padded = add_at(padded, view, share)
+        return fit.crop(padded)
 
     shape = staticmethod(lambda context: [context.inputs[0]])
 
@@ -125,21 +119,16 @@ class Dilation2DBackpropFilter(Dilation):
     attrs = _DILATION_ATTRS
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        slide = cls.slide(node)
-
-        def gradient(x: Any, w: Any, dy: Any) -> Any:
-            fit = dilation_windows(slide, x, w)
-            check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
-            _, where = window_maxima(xp, fit, x, w)
-            none = xp.zeros((), dtype=dy.dtype)
-            shares = [
-                xp.sum(xp.where(where == number, dy, none), axis=(0, 1, 2), dtype=dy.dtype)
-                for number in range(len(fit.views()))
-            ]
-            return xp.stack(shares).reshape(w.shape) if shares else xp.zeros_like(w)
-
-        return gradient
+    @staticmethod
+    def kernel(xp: ModuleType, slide: Any, /, x: Any, w: Any, dy: Any) -> Any:
+        fit = dilation_windows(slide, x, w)
+        check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
+        _, where = window_maxima(xp, fit, x, w)
+        none = xp.zeros((), dtype=dy.dtype)
+        shares = [
+            xp.sum(xp.where(where == number, dy, none), axis=(0, 1, 2), dtype=dy.dtype)
+            for number in range(len(fit.views()))
+        ]
+        return xp.stack(shares).reshape(w.shape) if shares else xp.zeros_like(w)
 
     shape = staticmethod(lambda context: [context.inputs[1]])

@@ -10,12 +10,13 @@ import numpy as np
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.opdef.array_namespace import defer_check, runtime_axis
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     require_rank_at_least,
@@ -314,22 +315,18 @@ class GatherNd(Op):
     attrs = "Tindices: {int16, int32, int64}, bad_indices_policy: string = ''"
     aliasing = Aliasing(reads_region=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        ignore = node.attr("bad_indices_policy") == b"IGNORE"
-        dtype = node.attr("Tparams")
-        fill = b"" if dtype.is_object else 0
-
-        def gather_nd(params: Any, indices: Any) -> Any:
-            params, indices = with_index_depth(xp, params, indices)
-            where, bad = index_vectors(xp, indices, params.shape, check=not ignore)
-            picked = params[(*where, ...)]
-            if bad is None:
-                return picked
-            bad = bad.reshape(bad.shape + (1,) * (picked.ndim - bad.ndim))
-            return xp.where(bad, xp.full((), fill, dtype.numpy), picked)
-
-        return gather_nd
+    @staticmethod
+    def kernel(
+        xp: ModuleType, bad_indices_policy: bytes, Tparams: DType, /, params: Any, indices: Any
+    ) -> Any:
+        params, indices = with_index_depth(xp, params, indices)
+        check = bad_indices_policy != b"IGNORE"
+        where, bad = index_vectors(xp, indices, params.shape, check=check)
+        picked = params[(*where, ...)]
+        if bad is None:
+            return picked
+        bad = bad.reshape(bad.shape + (1,) * (picked.ndim - bad.ndim))
+        return xp.where(bad, xp.full((), b"" if Tparams.is_object else 0, Tparams.numpy), picked)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -16,7 +16,12 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, run_on_host
+from cfgraph.ops.opdef.array_namespace import (
+    computed_in_float32,
+    defer_check,
+    in_float32,
+    run_on_host,
+)
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -221,20 +226,18 @@ class Cross(SameShape):
 
     signature = "a: T, b: T -> product: T"
     attrs = one_of(REAL)
+    adapter = in_float32
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def cross(a: Any, b: Any) -> Any:
-            if a.shape != b.shape or not a.ndim or a.shape[-1] != 3:
-                raise OpError(
-                    "Both inputs must be of one shape, with inner dimension 3: "
-                    f"{list(a.shape)} vs. {list(b.shape)}"
-                )
-            x, y = (a[..., 1], a[..., 2], a[..., 0]), (b[..., 2], b[..., 0], b[..., 1])
-            u, v = (a[..., 2], a[..., 0], a[..., 1]), (b[..., 1], b[..., 2], b[..., 0])
-            return xp.stack([p * q - r * s for p, q, r, s in zip(x, y, u, v, strict=True)], axis=-1)
-
-        return computed_in_float32(cross, node.attr("T"))
+    @staticmethod
+    def kernel(xp: ModuleType, a: Any, b: Any) -> Any:
+        if a.shape != b.shape or not a.ndim or a.shape[-1] != 3:
+            raise OpError(
+                "Both inputs must be of one shape, with inner dimension 3: "
+                f"{list(a.shape)} vs. {list(b.shape)}"
+            )
+        x, y = (a[..., 1], a[..., 2], a[..., 0]), (b[..., 2], b[..., 0], b[..., 1])
+        u, v = (a[..., 2], a[..., 0], a[..., 1]), (b[..., 1], b[..., 2], b[..., 0])
+        return xp.stack([p * q - r * s for p, q, r, s in zip(x, y, u, v, strict=True)], axis=-1)
 
     gradient = gradient_from_inputs(
         lambda g, dz, a, b: (lambda: g.Cross(b, dz), lambda: g.Cross(dz, a))

@@ -181,34 +181,41 @@ class BatchNormalization(Op, abstract=True):
     gradient = staticmethod(batch_norm_gradient)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        channels_first = node.attr("data_format").startswith(b"NC")
-        training, epsilon = node.attr("is_training"), node.attr("epsilon")
-        factor, output_count = node.attr("exponential_avg_factor"), cls.parsed().simple_outputs or 0
-
-        def normalize(x: Any, scale: Any, offset: Any, mean: Any, variance: Any) -> Any:
-            check_channel_vectors(x, channels_first, training, scale, offset, mean, variance)
-            image = _channels_last(xp, x, channels_first)
-            image = image if image.dtype == np.float32 else image.astype(xp.float32)
-            dtype = scale.dtype
-            if not training:
-                y = _normalize(xp, image, scale, offset, mean, variance, epsilon)
-                results = mean, variance, mean, variance
-            else:
-                batch_mean, batch_variance, estimates = _moments(xp, image)
-                y = _normalize(xp, image, scale, offset, batch_mean, batch_variance, epsilon)
-                if factor != 1:
-                    estimates = [
-                        (1 - factor) * old + factor * new
-                        for old, new in zip((mean, variance), estimates, strict=True)
-                    ]
-                results = (
-                    *(value.astype(dtype) for value in (*estimates, batch_mean, batch_variance)),
-                )
-            extra = (xp.zeros((0,), dtype=dtype),) * (output_count - 5)
-            return (_channels_restored(xp, y, channels_first).astype(x.dtype), *results, *extra)
-
-        return normalize
+    def kernel(
+        cls,
+        xp: ModuleType,
+        data_format: bytes,
+        is_training: bool,
+        epsilon: float,
+        exponential_avg_factor: float,
+        /,
+        x: Any,
+        scale: Any,
+        offset: Any,
+        mean: Any,
+        variance: Any,
+    ) -> Any:
+        channels_first = data_format.startswith(b"NC")
+        check_channel_vectors(x, channels_first, is_training, scale, offset, mean, variance)
+        image = _channels_last(xp, x, channels_first)
+        image = image if image.dtype == np.float32 else image.astype(xp.float32)
+        dtype = scale.dtype
+        if not is_training:
+            y = _normalize(xp, image, scale, offset, mean, variance, epsilon)
+            results = mean, variance, mean, variance
+        else:
+            batch_mean, batch_variance, estimates = _moments(xp, image)
+            y = _normalize(xp, image, scale, offset, batch_mean, batch_variance, epsilon)
+            if exponential_avg_factor != 1:
+                estimates = [
+                    (1 - exponential_avg_factor) * old + exponential_avg_factor * new
+                    for old, new in zip((mean, variance), estimates, strict=True)
+                ]
+            results = (
+                *(value.astype(dtype) for value in (*estimates, batch_mean, batch_variance)),
+            )
+        extra = (xp.zeros((0,), dtype=dtype),) * ((cls.parsed().simple_outputs or 0) - 5)
+        return (_channels_restored(xp, y, channels_first).astype(x.dtype), *results, *extra)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -306,28 +313,35 @@ class BatchNormalizationGradient(Op, abstract=True):
 
     gradient = staticmethod(batch_norm_second_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        channels_first = node.attr("data_format").startswith(b"NC")
-        training, epsilon = node.attr("is_training"), node.attr("epsilon")
-
-        def gradient(dy: Any, x: Any, scale: Any, mean: Any, variance: Any, *_: Any) -> Any:
-            if dy.shape != x.shape:
-                raise OpError(f"y_backprop has shape {list(dy.shape)}, x has {list(x.shape)}")
-            check_channel_vectors(x, channels_first, False, scale, mean, variance)
-            dy, image = (_channels_last(xp, v, channels_first).astype(xp.float32) for v in (dy, x))
-            count = math.prod(image.shape[:-1])
-            centered, inverse = image - mean, 1 / xp.sqrt(variance + epsilon)
-            total = channel_sums(xp, dy)
-            centered_sum = channel_sums(xp, dy * centered)
-            dx = dy
-            if training and count:
-                dx = dy - total / count - centered * (xp.square(inverse) * centered_sum / count)
-            dx = _channels_restored(xp, dx * (scale * inverse), channels_first).astype(x.dtype)
-            unused = xp.zeros((), dtype=scale.dtype)
-            return dx, centered_sum * inverse, total, unused, unused
-
-        return gradient
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        data_format: bytes,
+        is_training: bool,
+        epsilon: float,
+        /,
+        dy: Any,
+        x: Any,
+        scale: Any,
+        mean: Any,
+        variance: Any,
+        *_: Any,
+    ) -> Any:
+        channels_first = data_format.startswith(b"NC")
+        if dy.shape != x.shape:
+            raise OpError(f"y_backprop has shape {list(dy.shape)}, x has {list(x.shape)}")
+        check_channel_vectors(x, channels_first, False, scale, mean, variance)
+        dy, image = (_channels_last(xp, v, channels_first).astype(xp.float32) for v in (dy, x))
+        count = math.prod(image.shape[:-1])
+        centered, inverse = image - mean, 1 / xp.sqrt(variance + epsilon)
+        total = channel_sums(xp, dy)
+        centered_sum = channel_sums(xp, dy * centered)
+        dx = dy
+        if is_training and count:
+            dx = dy - total / count - centered * (xp.square(inverse) * centered_sum / count)
+        dx = _channels_restored(xp, dx * (scale * inverse), channels_first).astype(x.dtype)
+        unused = xp.zeros((), dtype=scale.dtype)
+        return dx, centered_sum * inverse, total, unused, unused
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

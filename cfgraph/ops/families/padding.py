@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_all
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, shape_of_rank
 
 PaddingWidths = list[list[int]]
@@ -60,11 +61,13 @@ class Pad(Op):
     signature = "input: T, paddings: const Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T")
-        fill = b"" if dtype.is_object else dtype.numpy.type(0)
-        return lambda value, paddings: _pad(xp, value, padding_widths(value, paddings), fill)
+    @staticmethod
+    def kernel(xp: ModuleType, T: DType, /, value: Any, paddings: Any, fill: Any = None) -> Any:
+        if fill is None:
+            fill = b"" if T.is_object else T.numpy.type(0)
+        elif fill.ndim:
+            raise OpError(f"constant_values must be a scalar. Found: {list(fill.shape)}")
+        return _pad(xp, value, padding_widths(value, paddings), fill)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -93,16 +96,6 @@ class PadV2(Pad):
     """A tensor padded with a constant."""
 
     signature = "input: T, paddings: const Tpaddings, constant_values: T -> output: T"
-    attrs = "Tpaddings: {int32, int64} = int32"
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def pad(value: Any, paddings: Any, fill: Any) -> Any:
-            if fill.ndim:
-                raise OpError(f"constant_values must be a scalar. Found: {list(fill.shape)}")
-            return _pad(xp, value, padding_widths(value, paddings), fill)
-
-        return pad
 
 
 def _pad(xp: ModuleType, value: Any, pairs: PaddingWidths, fill: Any) -> Any:
@@ -131,20 +124,16 @@ class MirrorPad(Op):
     signature = "input: T, paddings: const Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        edge = int(node.attr("mode") == b"REFLECT")
-
-        def mirror_pad(value: Any, paddings: Any) -> Any:
-            pairs = padding_widths(value, paddings)
-            for axis, (size, (before, after)) in enumerate(zip(value.shape, pairs, strict=True)):
-                if before > size - edge or after > size - edge:
-                    raise OpError(_too_wide(size - edge, before, after))
-                if before or after:
-                    value = xp.take(value, _mirror_indices(size, before, after, edge), axis=axis)
-            return value
-
-        return mirror_pad
+    @staticmethod
+    def kernel(xp: ModuleType, mode: bytes, /, value: Any, paddings: Any) -> Any:
+        edge = int(mode == b"REFLECT")
+        pairs = padding_widths(value, paddings)
+        for axis, (size, (before, after)) in enumerate(zip(value.shape, pairs, strict=True)):
+            if before > size - edge or after > size - edge:
+                raise OpError(_too_wide(size - edge, before, after))
+            if before or after:
+                value = xp.take(value, _mirror_indices(size, before, after, edge), axis=axis)
+        return value
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -174,19 +163,15 @@ class MirrorPadGrad(Op):
     signature = "input: T, paddings: const Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        edge = int(node.attr("mode") == b"REFLECT")
-
-        def mirror_pad_grad(value: Any, paddings: Any) -> Any:
-            for axis, (before, after) in enumerate(padding_widths(value, paddings)):
-                size = value.shape[axis] - before - after
-                if size < 1 or before > size - edge or after > size - edge:
-                    raise OpError(_too_wide(size - edge, before, after))
-                value = _fold_mirror(xp, value, axis, before, after, edge)
-            return value
-
-        return mirror_pad_grad
+    @staticmethod
+    def kernel(xp: ModuleType, mode: bytes, /, value: Any, paddings: Any) -> Any:
+        edge = int(mode == b"REFLECT")
+        for axis, (before, after) in enumerate(padding_widths(value, paddings)):
+            size = value.shape[axis] - before - after
+            if size < 1 or before > size - edge or after > size - edge:
+                raise OpError(_too_wide(size - edge, before, after))
+            value = _fold_mirror(xp, value, axis, before, after, edge)
+        return value
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

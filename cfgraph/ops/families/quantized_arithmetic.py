@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
-from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.opdef.quantized_numbers import (
@@ -32,19 +32,17 @@ class QuantizedOp(Op, abstract=True):
 
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
-    # the types for which TensorFlow has kernels, by type attribute
-    kernel_types: ClassVar[Mapping[str, Sequence[str]]] = {}
+    adapter = on_host
+    # the types for which TensorFlow has kernels, by type attribute, or the attribute of that type
+    kernel_types: ClassVar[Mapping[str, Sequence[str] | str]] = {}
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         for attr, names in cls.kernel_types.items():
-            require_type(node, attr, *names)
-        return run_on_host(xp, cls.bind_numpy(node))
-
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        """The kernel over NumPy arrays."""
-        raise NotImplementedError
+            require_type(
+                node, attr, *([node.attr(names).name] if isinstance(names, str) else names)
+            )
+        return super().bind(node, xp)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -109,11 +107,9 @@ def _flat_operands(x: Any, y: Any) -> tuple[Any, Any, Dims]:
     return np.resize(x, size), np.resize(y, size), shape
 
 
-def _ranges(
-    low_x: Any, high_x: Any, low_y: Any, high_y: Any, x: Any, y: Any
-) -> tuple[QuantizedInterval, QuantizedInterval]:
+def _ranges(x: Any, y: Any, *bounds: Any) -> tuple[QuantizedInterval, QuantizedInterval]:
     """The ranges of two operands. Raises OpError for an empty one."""
-    ranges = interval(x.dtype, low_x, high_x), interval(y.dtype, low_y, high_y)
+    ranges = interval(x.dtype, *bounds[:2]), interval(y.dtype, *bounds[2:])
     for name, operand in zip("xy", ranges, strict=True):
         if not operand.high > operand.low:
             raise OpError(f"max_{name} must be larger than min_{name}.")
@@ -145,40 +141,34 @@ def _linear_requantized(x: Any, source: QuantizedInterval, target: QuantizedInte
 class QuantizedAdd(_QuantizedBinary):
     """Sum of two quantized tensors, as int32 of a range with room for many sums."""
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        def add(x: Any, y: Any, low_x: Any, high_x: Any, low_y: Any, high_y: Any) -> Any:
-            in_x, in_y = _ranges(low_x, high_x, low_y, high_y, x, y)
-            flat_x, flat_y, shape = _flat_operands(x, y)
-            largest = max(abs(min(in_x.low, in_y.low)), abs(max(in_x.high, in_y.high)))
-            bound = largest * _F32(1 << 14)
-            total = interval(np.int32, -bound, bound)
-            is_flat = len(_broadcast_groups(x.shape, y.shape)) <= 1
-            terms = [_linear_requantized(flat_x, in_x, total)]
-            terms.append(_linear_requantized(flat_y, in_y, total))
-            if is_flat and x.size == 1:
-                terms[0] = requantized(flat_x, in_x, total)
-            elif is_flat and y.size == 1:
-                terms[1] = requantized(flat_y, in_y, total)
-            sums = wrapped_int32(terms[0].astype(np.int64) + terms[1])
-            return with_range(sums.reshape(shape), total)
-
-        return add
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any, *bounds: Any) -> Any:
+        in_x, in_y = _ranges(x, y, *bounds)
+        flat_x, flat_y, shape = _flat_operands(x, y)
+        largest = max(abs(min(in_x.low, in_y.low)), abs(max(in_x.high, in_y.high)))
+        bound = largest * _F32(1 << 14)
+        total = interval(np.int32, -bound, bound)
+        is_flat = len(_broadcast_groups(x.shape, y.shape)) <= 1
+        terms = [_linear_requantized(flat_x, in_x, total)]
+        terms.append(_linear_requantized(flat_y, in_y, total))
+        if is_flat and x.size == 1:
+            terms[0] = requantized(flat_x, in_x, total)
+        elif is_flat and y.size == 1:
+            terms[1] = requantized(flat_y, in_y, total)
+        sums = wrapped_int32(terms[0].astype(np.int64) + terms[1])
+        return with_range(sums.reshape(shape), total)
 
 
 class QuantizedMul(_QuantizedBinary):
     """Product of two quantized tensors, as int32."""
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        def multiply(x: Any, y: Any, low_x: Any, high_x: Any, low_y: Any, high_y: Any) -> Any:
-            in_x, in_y = _ranges(low_x, high_x, low_y, high_y, x, y)
-            flat_x, flat_y, shape = _flat_operands(x, y)
-            factors = (flat_x.astype(np.int64) - in_x.offset, flat_y.astype(np.int64) - in_y.offset)
-            products = wrapped_int32(factors[0] * factors[1])
-            return with_range(products.reshape(shape), product_interval(in_x, in_y))
-
-        return multiply
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any, *bounds: Any) -> Any:
+        in_x, in_y = _ranges(x, y, *bounds)
+        flat_x, flat_y, shape = _flat_operands(x, y)
+        factors = (flat_x.astype(np.int64) - in_x.offset, flat_y.astype(np.int64) - in_y.offset)
+        products = wrapped_int32(factors[0] * factors[1])
+        return with_range(products.reshape(shape), product_interval(in_x, in_y))
 
 
 class QuantizedBiasAdd(QuantizedOp):
@@ -189,29 +179,23 @@ class QuantizedBiasAdd(QuantizedOp):
         "max_bias: float32 -> output: out_type, min_out: float32, max_out: float32"
     )
     attrs = f"T1: {QUANTIZED_TYPES}, T2: {QUANTIZED_TYPES}, out_type: {QUANTIZED_TYPES}"
-    kernel_types: ClassVar = {"T1": ["quint8", "qint8"]}
+    kernel_types: ClassVar = {"T1": ["quint8", "qint8"], "T2": "T1", "out_type": ["qint32"]}
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "T2", node.attr("T1").name)
-        require_type(node, "out_type", "qint32")
-
-        def add(x: Any, bias: Any, low_x: Any, high_x: Any, low_b: Any, high_b: Any) -> Any:
-            if x.ndim < 2 or bias.ndim != 1 or len(bias) != x.shape[-1]:
-                raise OpError(
-                    "Must provide as many biases as the last dimension of the input tensor: "
-                    f"{list(bias.shape)} vs. {list(x.shape)}"
-                )
-            source, shift = interval(x.dtype, low_x, high_x), interval(bias.dtype, low_b, high_b)
-            largest = max(source.high, -source.low, shift.high, -shift.low)
-            bound = largest * _F32(1 << 17)
-            total = interval(np.int32, -bound, bound)
-            terms = total.tensor_quantized(source.tensor_floats(x)).astype(np.int64)
-            biases = total.tensor_quantized(shift.tensor_floats(bias)).astype(np.int64)
-            sums = terms + (biases + int(total.quantized(0)))
-            return with_range(wrapped_int32(sums), total)
-
-        return add
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, bias: Any, *bounds: Any) -> Any:
+        if x.ndim < 2 or bias.ndim != 1 or len(bias) != x.shape[-1]:
+            raise OpError(
+                "Must provide as many biases as the last dimension of the input tensor: "
+                f"{list(bias.shape)} vs. {list(x.shape)}"
+            )
+        source, shift = interval(x.dtype, *bounds[:2]), interval(bias.dtype, *bounds[2:])
+        largest = max(source.high, -source.low, shift.high, -shift.low)
+        bound = largest * _F32(1 << 17)
+        total = interval(np.int32, -bound, bound)
+        terms = total.tensor_quantized(source.tensor_floats(x)).astype(np.int64)
+        biases = total.tensor_quantized(shift.tensor_floats(bias)).astype(np.int64)
+        sums = terms + (biases + int(total.quantized(0)))
+        return with_range(wrapped_int32(sums), total)
 
     @classmethod
     def first_shape(cls, context: InferenceContext) -> Shape:
@@ -230,14 +214,12 @@ class _QuantizedActivation(QuantizedOp, abstract=True):
         "-> activations: out_type, min_activations: float32, max_activations: float32"
     )
     attrs = f"Tinput: {QUANTIZED_TYPES}, out_type: {QUANTIZED_TYPES} = quint8"
-    kernel_types: ClassVar = {"Tinput": ["quint8", "qint32"]}
+    kernel_types: ClassVar = {"Tinput": ["quint8", "qint32"], "out_type": "Tinput"}
     greatest: ClassVar[float | None] = None
 
     @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "out_type", node.attr("Tinput").name)
-        greatest = cls.greatest
-        return lambda x, low, high: _clamped(x, interval(x.dtype, low, high), greatest)
+    def kernel(cls, xp: ModuleType, x: Any, low: Any, high: Any) -> Any:
+        return _clamped(x, interval(x.dtype, low, high), cls.greatest)
 
 
 def _clamped(x: Any, source: QuantizedInterval, greatest: Any) -> tuple[Any, Any, Any]:
@@ -289,23 +271,20 @@ class QuantizedMatMul(QuantizedOp):
     )
     kernel_types: ClassVar = _QuantizedBinary.kernel_types
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        flip_a, flip_b = bool(node.attr("transpose_a")), bool(node.attr("transpose_b"))
-
-        def multiply(a: Any, b: Any, low_a: Any, high_a: Any, low_b: Any, high_b: Any) -> Any:
-            in_a, in_b = _ranges(low_a, high_a, low_b, high_b, a, b)
-            if a.ndim != 2 or b.ndim != 2:
-                raise OpError(f"operands must be matrices: {list(a.shape)}, {list(b.shape)}")
-            left, right = a.T if flip_a else a, b.T if flip_b else b
-            if left.shape[1] != right.shape[0]:
-                raise OpError(
-                    f"Matrix size-incompatible: In[0]: {list(a.shape)}, In[1]: {list(b.shape)}"
-                )
-            products = integer_product(left, right, in_a.offset, in_b.offset)
-            return with_range(products, product_interval(in_a, in_b))
-
-        return multiply
+    @staticmethod
+    def kernel(
+        xp: ModuleType, transpose_a: bool, transpose_b: bool, /, a: Any, b: Any, *bounds: Any
+    ) -> Any:
+        in_a, in_b = _ranges(a, b, *bounds)
+        if a.ndim != 2 or b.ndim != 2:
+            raise OpError(f"operands must be matrices: {list(a.shape)}, {list(b.shape)}")
+        left, right = a.T if transpose_a else a, b.T if transpose_b else b
+        if left.shape[1] != right.shape[0]:
+            raise OpError(
+                f"Matrix size-incompatible: In[0]: {list(a.shape)}, In[1]: {list(b.shape)}"
+            )
+        products = integer_product(left, right, in_a.offset, in_b.offset)
+        return with_range(products, product_interval(in_a, in_b))
 
     @classmethod
     def first_shape(cls, context: InferenceContext) -> Shape:
@@ -335,31 +314,33 @@ class QuantizedBatchNormWithGlobalNormalization(QuantizedOp):
     )
     kernel_types: ClassVar = {"Tinput": ["quint8"], "out_type": ["qint32"]}
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        epsilon = _F32(node.attr("variance_epsilon"))
-        scaled = bool(node.attr("scale_after_normalization"))
-
-        def normalize(x: Any, low: Any, high: Any, *moments: Any) -> Any:
-            _check_moments(x, moments[::3])
-            with np.errstate(all="ignore"):
-                mean, variance, beta, gamma = (
-                    interval(x.dtype, *moments[i + 1 : i + 3]).floats(moments[i])
-                    for i in range(0, 12, 3)
-                )
-                scale = _F32(1) / np.sqrt(variance + epsilon)
-                scale = scale * gamma if scaled else scale
-                shift = -mean * scale + beta
-            # 10 bits for the fraction, and room for numbers up to a million
-            total = interval(np.int32, -(1 << 20), 1 << 20)
-            inputs = requantized(x, interval(x.dtype, low, high), total)
-            factors, shifts = total.quantized(scale), total.quantized(shift)
-            products = wrapped_int32(inputs.astype(np.int64) * factors).astype(np.int64)
-            one = int(total.quantized(1))
-            quotients = truncated_quotient(products, one)
-            return with_range(wrapped_int32(quotients + shifts), total)
-
-        return normalize
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        variance_epsilon: float,
+        scale_after_normalization: bool,
+        /,
+        x: Any,
+        *rest: Any,
+    ) -> Any:
+        low, high, *moments = rest
+        _check_moments(x, moments[::3])
+        with np.errstate(all="ignore"):
+            mean, variance, beta, gamma = (
+                interval(x.dtype, *moments[i + 1 : i + 3]).floats(moments[i])
+                for i in range(0, 12, 3)
+            )
+            scale = _F32(1) / np.sqrt(variance + _F32(variance_epsilon))
+            scale = scale * gamma if scale_after_normalization else scale
+            shift = -mean * scale + beta
+        # 10 bits for the fraction, and room for numbers up to a million
+        total = interval(np.int32, -(1 << 20), 1 << 20)
+        inputs = requantized(x, interval(x.dtype, low, high), total)
+        factors, shifts = total.quantized(scale), total.quantized(shift)
+        products = wrapped_int32(inputs.astype(np.int64) * factors).astype(np.int64)
+        one = int(total.quantized(1))
+        quotients = truncated_quotient(products, one)
+        return with_range(wrapped_int32(quotients + shifts), total)
 
 
 def _check_moments(x: Any, moments: Sequence[Any]) -> None:

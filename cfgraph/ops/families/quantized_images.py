@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.division import truncated_quotient
@@ -32,6 +34,14 @@ from cfgraph.ops.opdef.sliding_window import ImageLayout, sliding_window, window
 _IMAGE: Final = ImageLayout(4, 3)
 
 
+def _square_stride(node: Node) -> int:
+    """The stride of both dimensions. Raises OpError for others."""
+    strides = [int(stride) for stride in node.attr("strides")]
+    if len(strides) != 4 or strides != [1, strides[1], strides[1], 1] or strides[1] < 1:
+        raise OpError(f"strides must be [1, n, n, 1], got {strides}")
+    return strides[1]
+
+
 class QuantizedConv2D(QuantizedOp):
     """Convolution of a quantized image with a quantized filter, as int32."""
 
@@ -50,25 +60,20 @@ class QuantizedConv2D(QuantizedOp):
         "Tfilter": ["quint8"],
         "out_type": ["qint32"],
     }
+    stride = _square_stride
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        stride = _square_stride(node)
-        same = node.attr("padding") == b"SAME"
-
-        def convolve(x: Any, w: Any, low: Any, high: Any, low_w: Any, high_w: Any) -> Any:
-            if x.ndim != 4 or w.ndim != 4 or x.shape[3] != w.shape[2]:
-                raise OpError(f"input {list(x.shape)} and filter {list(w.shape)} do not fit")
-            source, weights = interval(x.dtype, low, high), interval(w.dtype, low_w, high_w)
-            patches = _patches(x, w.shape[:2], stride, source.offset, same=same)
-            shape = (*patches.shape[:3], w.shape[3])
-            if 0 in shape:
-                raise OpError(f"the output of shape {list(shape)} is empty")
-            rows, columns = patches.reshape(-1, w[..., 0].size), w.reshape(-1, w.shape[3])
-            products = integer_product(rows, columns, source.offset, weights.offset)
-            return with_range(products.reshape(shape), product_interval(source, weights))
-
-        return convolve
+    @staticmethod
+    def kernel(xp: ModuleType, stride: int, padding: bytes, /, x: Any, w: Any, *bounds: Any) -> Any:
+        if x.ndim != 4 or w.ndim != 4 or x.shape[3] != w.shape[2]:
+            raise OpError(f"input {list(x.shape)} and filter {list(w.shape)} do not fit")
+        source, weights = interval(x.dtype, *bounds[:2]), interval(w.dtype, *bounds[2:])
+        patches = _patches(x, w.shape[:2], stride, source.offset, same=padding == b"SAME")
+        shape = (*patches.shape[:3], w.shape[3])
+        if 0 in shape:
+            raise OpError(f"the output of shape {list(shape)} is empty")
+        rows, columns = patches.reshape(-1, w[..., 0].size), w.reshape(-1, w.shape[3])
+        products = integer_product(rows, columns, source.offset, weights.offset)
+        return with_range(products.reshape(shape), product_interval(source, weights))
 
     @classmethod
     def first_shape(cls, context: InferenceContext) -> Shape:
@@ -77,14 +82,6 @@ class QuantizedConv2D(QuantizedOp):
         require_rank(image, 4)[3:].merge(w[2:3])
         slide = sliding_window(context.node, _IMAGE)
         return windowed_shape(_IMAGE, slide, image, window, window[-1])
-
-
-def _square_stride(node: Node) -> int:
-    """The stride of both dimensions. Raises OpError for others."""
-    strides = [int(stride) for stride in node.attr("strides")]
-    if len(strides) != 4 or strides != [1, strides[1], strides[1], 1] or strides[1] < 1:
-        raise OpError(f"strides must be [1, n, n, 1], got {strides}")
-    return strides[1]
 
 
 def _patches(x: Any, window: tuple[int, int], stride: int, offset: Any, *, same: bool) -> Any:
@@ -129,32 +126,28 @@ class _QuantizedPooling(Pooling, QuantizedOp, abstract=True):
 class QuantizedMaxPool(_QuantizedPooling):
     """Maximum of each window of a quantized image."""
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        window = cls.window(node)
-        return lambda x, low, high: with_range(
-            window_maximum(np, window, x), interval(x.dtype, low, high)
-        )
+    @staticmethod
+    def kernel(xp: ModuleType, window: Any, /, x: Any, low: Any, high: Any) -> Any:
+        return with_range(window_maximum(np, window, x), interval(x.dtype, low, high))
 
 
 class QuantizedAvgPool(_QuantizedPooling):
     """Mean of each window of a quantized image, rounded down."""
 
     @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        window = cls.window(node)
-        window.check_flat("AvgPooling")
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        cls.window(node).check_flat("AvgPooling")
+        return super().bind(node, xp)
 
-        def pool(x: Any, low: Any, high: Any) -> Any:
-            grid = window.fit(x)
-            padded = grid.pad(np, x)
-            total = np.zeros((x.shape[0], *grid.out, x.shape[-1]), np.int32)
-            for _, view in grid.views():
-                total += padded[view]
-            means = total // window_counts(grid, np.int32)
-            return with_range(means.astype(x.dtype), interval(x.dtype, low, high))
-
-        return pool
+    @staticmethod
+    def kernel(xp: ModuleType, window: Any, /, x: Any, low: Any, high: Any) -> Any:
+        grid = window.fit(x)
+        padded = grid.pad(np, x)
+        total = np.zeros((x.shape[0], *grid.out, x.shape[-1]), np.int32)
+        for _, view in grid.views():
+            total += padded[view]
+        means = total // window_counts(grid, np.int32)
+        return with_range(means.astype(x.dtype), interval(x.dtype, low, high))
 
 
 class QuantizedResizeBilinear(QuantizedOp):
@@ -169,23 +162,18 @@ class QuantizedResizeBilinear(QuantizedOp):
         "half_pixel_centers: bool = false"
     )
     placement = HostPlacement(host_only=True)
+    grid = ResizeGrid
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        grid = ResizeGrid(node)
-        is_float = node.attr("T").name == "float32"
-
-        def resize(x: Any, size: Any, low: Any, high: Any) -> Any:
-            check_image_batch(x)
-            shape = check_image_size(size)
-            bounds = interval(np.uint8, low, high)
-            if shape == x.shape[1:3]:
-                return with_range(x, bounds)
-            rows, columns = grid.between(x.shape[1], shape[0]), grid.between(x.shape[2], shape[1])
-            blend = _blend_floats if is_float else _blend_integers
-            return with_range(blend(x, rows, columns), bounds)
-
-        return resize
+    @staticmethod
+    def kernel(xp: ModuleType, grid: Any, T: DType, /, x: Any, size: Any, *bounds: Any) -> Any:
+        check_image_batch(x)
+        shape = check_image_size(size)
+        source = interval(np.uint8, *bounds)
+        if shape == x.shape[1:3]:
+            return with_range(x, source)
+        rows, columns = grid.between(x.shape[1], shape[0]), grid.between(x.shape[2], shape[1])
+        blend = _blend_floats if T.name == "float32" else _blend_integers
+        return with_range(blend(x, rows, columns), source)
 
     @classmethod
     def first_shape(cls, context: InferenceContext) -> Shape:

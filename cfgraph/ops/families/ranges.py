@@ -68,17 +68,11 @@ class Empty(Op):
     attrs = "init: bool = false"
     effects = SideEffects(stateful=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype")
-        fill = b"" if dtype.is_object else 0
-
-        def empty(step: Any, shape: Any) -> Any:
-            sizes = tuple(shape.tolist())
-            reserve_array(sizes, dtype.numpy.itemsize)
-            return xp.full(sizes, fill, dtype.numpy)
-
-        return empty
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, step: Any, shape: Any) -> Any:
+        sizes = tuple(shape.tolist())
+        reserve_array(sizes, dtype.numpy.itemsize)
+        return xp.full(sizes, (b"" if dtype.is_object else 0), dtype.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

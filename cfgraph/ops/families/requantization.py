@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.concat import concat_shape
 from cfgraph.ops.families.quantized_arithmetic import (
@@ -14,9 +14,9 @@ from cfgraph.ops.families.quantized_arithmetic import (
     QuantizedOp,
     with_range,
 )
-from cfgraph.ops.families.reshape import Reshape
+from cfgraph.ops.families.reshape import Reshape, reshape_array
 from cfgraph.ops.opdef.facts import HostPlacement
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.quantized_numbers import QuantizedInterval, interval
 from cfgraph.ops.opdef.shape_functions import InferenceContext, static_int
 
@@ -78,14 +78,11 @@ class QuantizeDownAndShrinkRange(_Narrowing):
         "-> output: out_type, output_min: float32, output_max: float32"
     )
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        def shrink(x: Any, low: Any, high: Any) -> Any:
-            source = interval(x.dtype, low, high)
-            target = _used_range(x, source)
-            return with_range(narrowed(x, source, target), target)
-
-        return shrink
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, low: Any, high: Any) -> Any:
+        source = interval(x.dtype, low, high)
+        target = _used_range(x, source)
+        return with_range(narrowed(x, source, target), target)
 
 
 class Requantize(_Narrowing):
@@ -97,18 +94,15 @@ class Requantize(_Narrowing):
         "-> output: out_type, output_min: float32, output_max: float32"
     )
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        def requantize(x: Any, low: Any, high: Any, least: Any, greatest: Any) -> Any:
-            target = interval(np.uint8, least, greatest)
-            if not (target.low <= 0 and target.high >= target.low):
-                raise OpError(
-                    "the requested range must not begin above 0 or above its end, "
-                    f"got [{float(target.low):g}, {float(target.high):g}]"
-                )
-            return with_range(narrowed(x, interval(x.dtype, low, high), target), target)
-
-        return requantize
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, low: Any, high: Any, least: Any, greatest: Any) -> Any:
+        target = interval(np.uint8, least, greatest)
+        if not (target.low <= 0 and target.high >= target.low):
+            raise OpError(
+                "the requested range must not begin above 0 or above its end, "
+                f"got [{float(target.low):g}, {float(target.high):g}]"
+            )
+        return with_range(narrowed(x, interval(x.dtype, low, high), target), target)
 
 
 class RequantizationRange(QuantizedOp):
@@ -121,13 +115,10 @@ class RequantizationRange(QuantizedOp):
     attrs = f"Tinput: {QUANTIZED_TYPES}"
     kernel_types: ClassVar = {"Tinput": ["qint32"]}
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        def used(x: Any, low: Any, high: Any) -> Any:
-            result = _used_range(x, interval(x.dtype, low, high))
-            return result.low, result.high
-
-        return used
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, low: Any, high: Any) -> Any:
+        result = _used_range(x, interval(x.dtype, low, high))
+        return result.low, result.high
 
     shape = staticmethod(lambda context: [SCALAR_SHAPE, SCALAR_SHAPE])
 
@@ -143,14 +134,9 @@ class QuantizedReshape(QuantizedOp):
     placement = HostPlacement(host_only=True)
     kernel_types: ClassVar = {"T": ["quint8", "qint32"]}
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        reshape = Reshape.bind(node, np)
-
-        def reshaped(x: Any, shape: Any, low: Any, high: Any) -> Any:
-            return with_range(reshape(x, shape), interval(x.dtype, low, high))
-
-        return reshaped
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, shape: Any, low: Any, high: Any) -> Any:
+        return with_range(reshape_array(x, shape), interval(x.dtype, low, high))
 
     @classmethod
     def first_shape(cls, context: InferenceContext) -> Shape:
@@ -168,31 +154,26 @@ class QuantizedConcat(QuantizedOp):
     placement = HostPlacement(host_only=True)
     kernel_types: ClassVar = {"T": ["quint8", "qint32"]}
 
-    @classmethod
-    def bind_numpy(cls, node: Node) -> Kernel:
-        count = node.attr("N")
-
-        def concatenate(axis: Any, *inputs: Any) -> Any:
-            parts = [np.atleast_1d(part) for part in inputs[:count]]
-            bounds = zip(inputs[count : 2 * count], inputs[2 * count :], strict=True)
-            sources = [interval(parts[0].dtype, low, high) for low, high in bounds]
-            position = int(axis)
-            if not 0 <= position < parts[0].ndim:
-                raise OpError(f"the dimension {position} is not in [0, {parts[0].ndim})")
-            low = min(_F32(0), *(s.low for s in sources))
-            high = max(s.high for s in sources)
-            if sources[0].type.least < 0:
-                low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
-            target = interval(parts[0].dtype, low, high)
-            fitted = [
-                part
-                if (source.low, source.high) == (low, high)
-                else target.tensor_quantized(source.tensor_floats(part))
-                for part, source in zip(parts, sources, strict=True)
-            ]
-            return with_range(np.concatenate(fitted, position), target)
-
-        return concatenate
+    @staticmethod
+    def kernel(xp: ModuleType, N: int, /, axis: Any, *inputs: Any) -> Any:
+        parts = [np.atleast_1d(part) for part in inputs[:N]]
+        bounds = zip(inputs[N : 2 * N], inputs[2 * N :], strict=True)
+        sources = [interval(parts[0].dtype, low, high) for low, high in bounds]
+        position = int(axis)
+        if not 0 <= position < parts[0].ndim:
+            raise OpError(f"the dimension {position} is not in [0, {parts[0].ndim})")
+        low = min(_F32(0), *(s.low for s in sources))
+        high = max(s.high for s in sources)
+        if sources[0].type.least < 0:
+            low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
+        target = interval(parts[0].dtype, low, high)
+        fitted = [
+            part
+            if (source.low, source.high) == (low, high)
+            else target.tensor_quantized(source.tensor_floats(part))
+            for part, source in zip(parts, sources, strict=True)
+        ]
+        return with_range(np.concatenate(fitted, position), target)
 
     @classmethod
     def first_shape(cls, context: InferenceContext) -> Shape:

@@ -21,7 +21,7 @@ from cfgraph.ops.families.resizing import (
 )
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 
 _IMAGES: Final = (
     "T: {int8, uint8, int16, uint16, int32, int64, float16, float32, float64, bfloat16}"
@@ -97,21 +97,11 @@ class MatrixResize(ResizeOp, abstract=True):
     weights: Callable[[ResizeGrid, int, int], Any]
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        grid, weights = cls.grid(node), cls.weights
-
-        def resize(x: Any, size: Any) -> Any:
-            check_image_batch(x)
-            height, width = check_image_size(size)
-            rows, columns = weights(grid, x.shape[1], height), weights(grid, x.shape[2], width)
-            return apply_weights(xp, x, rows, columns)
-
-        return resize
-
-    @classmethod
-    def grid(cls, node: Node) -> ResizeGrid:
-        """The grid that the attributes describe."""
-        return ResizeGrid(node)
+    def kernel(cls, xp: ModuleType, grid: Any, /, x: Any, size: Any) -> Any:
+        check_image_batch(x)
+        height, width = check_image_size(size)
+        rows, columns = cls.weights(grid, x.shape[1], height), cls.weights(grid, x.shape[2], width)
+        return apply_weights(xp, x, rows, columns)
 
 
 def _bicubic(grid: ResizeGrid, size: int, count: int) -> Any:
@@ -135,19 +125,15 @@ class ResizeBicubicGrad(Op):
     signature = "grads: float32, original_image: T -> output: T"
     attrs = f"T: {{float32, float64}}, {_CORNERS}"
     compilation = CompilerSupport(compiled=False)
+    grid = ResizeGrid
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        grid = ResizeGrid(node)
-
-        def gradient(dy: Any, x: Any) -> Any:
-            check_image_batch(dy)
-            check_image_batch(x)
-            rows = _bicubic(grid, x.shape[1], dy.shape[1])
-            columns = _bicubic(grid, x.shape[2], dy.shape[2])
-            return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
-
-        return gradient
+    @staticmethod
+    def kernel(xp: ModuleType, grid: ResizeGrid, /, dy: Any, x: Any) -> Any:
+        check_image_batch(dy)
+        check_image_batch(x)
+        rows = _bicubic(grid, x.shape[1], dy.shape[1])
+        columns = _bicubic(grid, x.shape[2], dy.shape[2])
+        return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
 
     shape = staticmethod(lambda context: [context.inputs[1]])
 
@@ -269,18 +255,16 @@ class ScaleAndTranslate(ResizeOp):
     )
     attrs = f"{_IMAGES}, kernel_type: string = 'lanczos3', antialias: bool = true"
     compilation = CompilerSupport(traceable=False)
+    resampling = SpanResampling
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        resampling = SpanResampling(node)
-
-        def resize(x: Any, size: Any, scale: Any, translation: Any) -> Any:
-            check_image_batch(x)
-            counts = check_image_size(size)
-            rows, columns = resampling.matrices(x.shape[1:3], counts, scale, translation)
-            return apply_weights(xp, x, rows, columns)
-
-        return resize
+    @staticmethod
+    def kernel(
+        xp: ModuleType, resampling: Any, /, x: Any, size: Any, scale: Any, translation: Any
+    ) -> Any:
+        check_image_batch(x)
+        counts = check_image_size(size)
+        rows, columns = resampling.matrices(x.shape[1:3], counts, scale, translation)
+        return apply_weights(xp, x, rows, columns)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -305,18 +289,16 @@ class ScaleAndTranslateGrad(Op):
     )
     attrs = "T: {float32}, kernel_type: string = 'lanczos3', antialias: bool = true"
     compilation = CompilerSupport(traceable=False)
+    resampling = SpanResampling
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        resampling = SpanResampling(node)
-
-        def gradient(dy: Any, x: Any, scale: Any, translation: Any) -> Any:
-            check_image_batch(dy)
-            check_image_batch(x)
-            sizes, counts = x.shape[1:3], dy.shape[1:3]
-            rows, columns = resampling.matrices(sizes, counts, scale, translation)
-            return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
-
-        return gradient
+    @staticmethod
+    def kernel(
+        xp: ModuleType, resampling: SpanResampling, /, dy: Any, x: Any, scale: Any, translation: Any
+    ) -> Any:
+        check_image_batch(dy)
+        check_image_batch(x)
+        sizes, counts = x.shape[1:3], dy.shape[1:3]
+        rows, columns = resampling.matrices(sizes, counts, scale, translation)
+        return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
 
     shape = staticmethod(lambda context: [context.inputs[1]])

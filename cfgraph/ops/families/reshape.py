@@ -100,7 +100,8 @@ def _reshape_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradie
     return [g.Reshape(dz, g.shape(x)), *[None] * (len(node.inputs) - 1)]
 
 
-def _reshape(value: Any, shape: Any) -> Any:
+def reshape_array(value: Any, shape: Any) -> Any:
+    """Reshape an array. Raises OpError for a shape that does not fit."""
     sizes = shape.tolist()
     try:
         if sizes and min(sizes) < -1:
@@ -118,7 +119,7 @@ class Reshape(Op):
     signature = "tensor: T, shape: const Tshape -> output: T"
     attrs = "Tshape: {int32, int64} = int32"
     aliasing = Aliasing(preserves_elements=True, aliases_input=True)
-    function = staticmethod(_reshape)
+    function = staticmethod(reshape_array)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

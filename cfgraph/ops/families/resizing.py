@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from cfgraph.ops.opdef.gradient_api import (
     int32_constant,
     same_attrs,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _CORNERS = "align_corners: bool = false, half_pixel_centers: bool = false"
@@ -98,6 +98,8 @@ def check_image_size(size: Any) -> tuple[int, int]:
 class ResizeOp(Op, abstract=True):
     """Resizing of a batch of images to the size in the second input."""
 
+    grid: ClassVar[Callable[..., ResizeGrid]] = ResizeGrid
+
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         image, size = context.inputs[0], context.shape_value(1)
@@ -121,18 +123,13 @@ class ResizeNearestNeighbor(ResizeOp):
     signature = "images: T, size: const int32 -> resized_images: T"
     attrs = _IMAGES + _CORNERS
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        grid = ResizeGrid(node)
-
-        def resize(x: Any, size: Any) -> Any:
-            check_image_batch(x)
-            height, width = check_image_size(size)
-            rows = xp.asarray(grid.nearest(x.shape[1], height))
-            columns = xp.asarray(grid.nearest(x.shape[2], width))
-            return x[:, rows[:, None], columns]
-
-        return resize
+    @staticmethod
+    def kernel(xp: ModuleType, grid: ResizeGrid, /, x: Any, size: Any) -> Any:
+        check_image_batch(x)
+        height, width = check_image_size(size)
+        rows = xp.asarray(grid.nearest(x.shape[1], height))
+        columns = xp.asarray(grid.nearest(x.shape[2], width))
+        return x[:, rows[:, None], columns]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -146,21 +143,16 @@ class ResizeBilinear(ResizeOp):
     signature = "images: T, size: const int32 -> resized_images: float32"
     attrs = _IMAGES + _CORNERS
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        grid = ResizeGrid(node)
-
-        def resize(x: Any, size: Any) -> Any:
-            check_image_batch(x)
-            height, width = check_image_size(size)
-            x = x.astype(xp.float32)
-            left, right, x_fraction = (xp.asarray(v) for v in grid.between(x.shape[2], width))
-            x_fraction = x_fraction[:, None]
-            top, bottom, y_fraction = (xp.asarray(v) for v in grid.between(x.shape[1], height))
-            stretched = _between(xp, x, left, right, x_fraction, 2)
-            return _between(xp, stretched, top, bottom, y_fraction[:, None, None], 1)
-
-        return resize
+    @staticmethod
+    def kernel(xp: ModuleType, grid: ResizeGrid, /, x: Any, size: Any) -> Any:
+        check_image_batch(x)
+        height, width = check_image_size(size)
+        x = x.astype(xp.float32)
+        left, right, x_fraction = (xp.asarray(v) for v in grid.between(x.shape[2], width))
+        x_fraction = x_fraction[:, None]
+        top, bottom, y_fraction = (xp.asarray(v) for v in grid.between(x.shape[1], height))
+        stretched = _between(xp, x, left, right, x_fraction, 2)
+        return _between(xp, stretched, top, bottom, y_fraction[:, None, None], 1)
 
     gradient = staticmethod(
         lambda g, node, dy: (same_attrs(g, "ResizeBilinearGrad", node, dy, node.inputs[0]), None)
@@ -191,19 +183,15 @@ class ResizeBilinearGrad(Op):
 
     signature = "grads: float32, original_image: T -> output: T"
     attrs = "T: {float32, bfloat16, float16, float64}, " + _CORNERS
+    grid = ResizeGrid
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        grid = ResizeGrid(node)
-
-        def gradient(dy: Any, x: Any) -> Any:
-            check_image_batch(dy)
-            check_image_batch(x)
-            rows = grid.weights(x.shape[1], dy.shape[1])
-            columns = grid.weights(x.shape[2], dy.shape[2])
-            return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
-
-        return gradient
+    @staticmethod
+    def kernel(xp: ModuleType, grid: ResizeGrid, /, dy: Any, x: Any) -> Any:
+        check_image_batch(dy)
+        check_image_batch(x)
+        rows = grid.weights(x.shape[1], dy.shape[1])
+        columns = grid.weights(x.shape[2], dy.shape[2])
+        return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
 
     shape = staticmethod(lambda context: [context.inputs[1]])
 
@@ -219,19 +207,14 @@ class ResizeNearestNeighborGrad(ResizeOp):
     attrs = "T: {uint8, int8, int32, float16, float32, float64, bfloat16}, " + _CORNERS
     compilation = replace(ResizeOp.compilation, compiled=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        grid = ResizeGrid(node)
-
-        def gradient(dy: Any, size: Any) -> Any:
-            check_image_batch(dy)
-            height, width = check_image_size(size)
-            dtype = xp.float32 if dy.dtype.itemsize == 2 else dy.dtype
-            rows = grid.choices(height, dy.shape[1], dtype)
-            columns = grid.choices(width, dy.shape[2], dtype)
-            return transposed_resize(xp, dy.astype(dtype), rows, columns).astype(dy.dtype)
-
-        return gradient
+    @staticmethod
+    def kernel(xp: ModuleType, grid: ResizeGrid, /, dy: Any, size: Any) -> Any:
+        check_image_batch(dy)
+        height, width = check_image_size(size)
+        dtype = xp.float32 if dy.dtype.itemsize == 2 else dy.dtype
+        rows = grid.choices(height, dy.shape[1], dtype)
+        columns = grid.choices(width, dy.shape[2], dtype)
+        return transposed_resize(xp, dy.astype(dtype), rows, columns).astype(dy.dtype)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:

@@ -317,21 +317,18 @@ class ResourceGather(VariableRead):
     def value_attrs(cls, node: Node) -> dict[str, Any] | None:
         return None if node.attr("batch_dims") else _gather_attrs(node)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        read, batch = variable_reader(node.attr("dtype")), node.attr("batch_dims")
-
-        def gather(step: Any, cell: Variable, indices: Any) -> Any:
-            array = read(step, cell)
-            if not array.ndim:
-                raise OpError("the variable must have at least one dimension, got shape []")
-            return (
-                take_batched_slices(xp, array, indices, batch, batch)
-                if batch
-                else take_slices(xp, array, indices, 0)
-            )
-
-        return gather
+    @staticmethod
+    def kernel(
+        xp: ModuleType, dtype: DType, batch_dims: int, /, step: Any, cell: Variable, indices: Any
+    ) -> Any:
+        array = variable_reader(dtype)(step, cell)
+        if not array.ndim:
+            raise OpError("the variable must have at least one dimension, got shape []")
+        return (
+            take_batched_slices(xp, array, indices, batch_dims, batch_dims)
+            if batch_dims
+            else take_slices(xp, array, indices, 0)
+        )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -353,15 +350,10 @@ class ResourceGatherNd(VariableRead):
     def value_attrs(cls, node: Node) -> dict[str, Any]:
         return _gather_attrs(node)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        read = variable_reader(node.attr("dtype"))
-
-        def gather(step: Any, cell: Variable, indices: Any) -> Any:
-            array, indices = with_index_depth(xp, read(step, cell), indices)
-            index, _ = index_vectors(xp, indices, array.shape, check=True)
-            return array[(*index, ...)]
-
-        return gather
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, step: Any, cell: Variable, indices: Any) -> Any:
+        array, indices = with_index_depth(xp, variable_reader(dtype)(step, cell), indices)
+        index, _ = index_vectors(xp, indices, array.shape, check=True)
+        return array[(*index, ...)]
 
     gradient = staticmethod(gather.gather_nd_gradient)

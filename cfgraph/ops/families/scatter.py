@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
@@ -18,7 +19,7 @@ from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.opdef.array_namespace import accumulated_at, last_updates, updated_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, require_rank_at_least
 
 _BAD_INDICES_ATTR = "bad_indices_policy: string = ''"
@@ -79,23 +80,25 @@ class ScatterNd(Op):
     signature = "indices: Tindices, updates: T, shape: const Tindices -> output: T"
     attrs = f"Tindices: {{int16, int32, int64}}, {_BAD_INDICES_ATTR}"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        ignore = node.attr("bad_indices_policy") == b"IGNORE"
-        dtype = node.attr("T")
-        fill = b"" if dtype.is_object else 0
-
-        def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
-            sizes = shape.tolist()
-            if shape.ndim != 1:
-                raise OpError(f"Shape must be a vector, got shape {list(shape.shape)}")
-            if any(size < 0 for size in sizes):
-                raise OpError(f"the shape {sizes} has negative sizes")
-            reserve_array(sizes, dtype.numpy.itemsize)
-            zeros = xp.full(sizes, fill, dtype.numpy)
-            return scatter_updates(xp, zeros, indices, updates, "add", ignore=ignore)
-
-        return scatter_nd
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        bad_indices_policy: bytes,
+        T: DType,
+        /,
+        indices: Any,
+        updates: Any,
+        shape: Any,
+    ) -> Any:
+        sizes = shape.tolist()
+        if shape.ndim != 1:
+            raise OpError(f"Shape must be a vector, got shape {list(shape.shape)}")
+        if any(size < 0 for size in sizes):
+            raise OpError(f"the shape {sizes} has negative sizes")
+        reserve_array(sizes, T.numpy.itemsize)
+        zeros = xp.full(sizes, b"" if T.is_object else 0, T.numpy)
+        ignore = bad_indices_policy == b"IGNORE"
+        return scatter_updates(xp, zeros, indices, updates, "add", ignore=ignore)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -124,10 +127,11 @@ class TensorScatterOp(Op, abstract=True):
     combiner: ClassVar[str]
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        combiner, ignore = cls.combiner, node.attr("bad_indices_policy") == b"IGNORE"
-        return lambda tensor, indices, updates: scatter_updates(
-            xp, tensor, indices, updates, combiner, ignore=ignore
+    def kernel(
+        cls, xp: ModuleType, bad_indices_policy: bytes, /, tensor: Any, indices: Any, updates: Any
+    ) -> Any:
+        return scatter_updates(
+            xp, tensor, indices, updates, cls.combiner, ignore=(bad_indices_policy == b"IGNORE")
         )
 
     @classmethod
@@ -297,27 +301,21 @@ class DynamicStitch(Op):
     signature = "indices: N*int32, data: N*T -> merged: T"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        count, dtype = node.attr("N"), node.attr("T")
-        fill = b"" if dtype.is_object else 0
-
-        def dynamic_stitch(*inputs: Any) -> Any:
-            indices, data = inputs[:count], inputs[count:]
-            row_shape = data[0].shape[indices[0].ndim :]
-            size = 0
-            for number, (index, values) in enumerate(zip(indices, data, strict=True)):
-                _check_indices(number, index, values, row_shape)
-                size = max(size, int(index.max()) + 1 if index.size else 0)
-            reserve_array((size, *row_shape), dtype.numpy.itemsize)
-            result = np.full((size, *row_shape), fill, dtype.numpy)
-            for index, values in zip(indices, data, strict=True):
-                if index.size and index.min() < 0:
-                    raise OpError(f"indices {index.tolist()} are out of range")
-                result[index.reshape(-1)] = values.reshape((index.size, *row_shape))
-            return result
-
-        return dynamic_stitch
+    @staticmethod
+    def kernel(xp: ModuleType, N: int, T: DType, /, *inputs: Any) -> Any:
+        indices, data = inputs[:N], inputs[N:]
+        row_shape = data[0].shape[indices[0].ndim :]
+        size = 0
+        for number, (index, values) in enumerate(zip(indices, data, strict=True)):
+            _check_indices(number, index, values, row_shape)
+            size = max(size, int(index.max()) + 1 if index.size else 0)
+        reserve_array((size, *row_shape), T.numpy.itemsize)
+        result = np.full((size, *row_shape), b"" if T.is_object else 0, T.numpy)
+        for index, values in zip(indices, data, strict=True):
+            if index.size and index.min() < 0:
+                raise OpError(f"indices {index.tolist()} are out of range")
+            result[index.reshape(-1)] = values.reshape((index.size, *row_shape))
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

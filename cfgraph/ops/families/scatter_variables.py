@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.gather import index_vectors, with_index_depth
 from cfgraph.ops.families.variables import NUMERIC, Variable
 from cfgraph.ops.opdef.array_namespace import accumulated_at, last_updates, updated_at
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, define_op
+from cfgraph.ops.opdef.op import Op, OpError, define_op
 
 INDICES = "Tindices: {int32, int64}"
 _ORDERED = "T: {float16, bfloat16, float32, float64, int32, int64}"
@@ -74,87 +73,68 @@ def scatter_divide(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
     return result
 
 
-def _update_rows(
-    xp: ModuleType, cell: Variable, indices: Any, updates: Any, change: ScatterFunction
-) -> None:
-    """Update the rows of a variable that `indices` lists."""
-    array = cell.read()
-    if not array.ndim:
-        raise OpError("the variable must have at least one dimension, got shape []")
-    if updates.shape and updates.shape != indices.shape + array.shape[1:]:
-        raise OpError(
-            f"Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], "
-            f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
-            f"params.shape {Shape(array.shape)}"
-        )
-    out_of_range = (indices < 0) | (indices >= len(array))
-    if out_of_range.any():
-        first = np.argwhere(out_of_range)[0].tolist()
-        bad = indices[tuple(first)]
-        raise OpError(f"indices{first or ''} = {bad} is not in [0, {len(array)})")
-    if indices.size:
-        cell.value = change(xp, array, indices, updates)
-
-
-def _update_positions(
-    xp: ModuleType,
-    cell: Variable,
-    indices: Any,
-    updates: Any,
-    change: ScatterFunction,
-    *,
-    check: bool,
-) -> None:
-    """Update the slices of a variable at index vectors."""
-    array = cell.read()
-    whole, vectors = with_index_depth(xp, array, indices)
-    index, bad = index_vectors(xp, vectors, whole.shape, check=check)
-    expected = vectors.shape[:-1] + whole.shape[vectors.shape[-1] :]
-    if updates.shape != expected:
-        raise OpError(
-            f"Must have updates.shape = indices.shape[:-1] + params.shape[indices.shape[-1]:], "
-            f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
-            f"params.shape {Shape(array.shape)}"
-        )
-    if bad is not None:
-        index, updates = tuple(component[~bad] for component in index), updates[~bad]
-    cell.value = change(xp, whole, index, updates).reshape(array.shape)
-
-
-class ScatterRows(Op, abstract=True):
-    """Update of selected rows of a variable, whose output is the variable's reference."""
+class ScatterUpdate(Op, abstract=True):
+    """Update of a part of a variable, whose output is the variable's reference."""
 
     signature = "ref: Ref(T), indices: host Tindices, updates: T -> output_ref: Ref(T)"
     effects = SideEffects(stateful=True)
     gradient = staticmethod(no_gradient)
     change: ClassVar[ScatterFunction]
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        change, returns = cls.change, bool(cls.parsed().outputs)
-
-        def scatter(step: Any, cell: Variable, indices: Any, updates: Any) -> Any:
-            _update_rows(xp, cell, indices, updates, change)
-            return cell if returns else None
-
-        return scatter
-
     shape = staticmethod(lambda context: [context.inputs[0]] * context.output_count)
 
 
-class ScatterPositions(ScatterRows, abstract=True):
-    """An update of the slices of a variable at index vectors; the output is its reference."""
+class ScatterRows(ScatterUpdate, abstract=True):
+    """Update of the rows of a variable that indices list."""
 
     @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        change, returns = cls.change, bool(cls.parsed().outputs)
-        check = node.attr("bad_indices_policy") != b"IGNORE"
+    def kernel(cls, xp: ModuleType, step: Any, cell: Variable, indices: Any, updates: Any) -> Any:
+        array = cell.read()
+        if not array.ndim:
+            raise OpError("the variable must have at least one dimension, got shape []")
+        if updates.shape and updates.shape != indices.shape + array.shape[1:]:
+            raise OpError(
+                "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], "
+                f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
+                f"params.shape {Shape(array.shape)}"
+            )
+        out_of_range = (indices < 0) | (indices >= len(array))
+        if out_of_range.any():
+            first = np.argwhere(out_of_range)[0].tolist()
+            bad = indices[tuple(first)]
+            raise OpError(f"indices{first or ''} = {bad} is not in [0, {len(array)})")
+        if indices.size:
+            cell.value = cls.change(xp, array, indices, updates)
+        return cell if cls.parsed().outputs else None
 
-        def scatter(step: Any, cell: Variable, indices: Any, updates: Any) -> Any:
-            _update_positions(xp, cell, indices, updates, change, check=check)
-            return cell if returns else None
 
-        return scatter
+class ScatterPositions(ScatterUpdate, abstract=True):
+    """Update of the slices of a variable at index vectors."""
+
+    @classmethod
+    def kernel(
+        cls,
+        xp: ModuleType,
+        bad_indices_policy: bytes,
+        /,
+        step: Any,
+        cell: Variable,
+        indices: Any,
+        updates: Any,
+    ) -> Any:
+        array = cell.read()
+        whole, vectors = with_index_depth(xp, array, indices)
+        index, bad = index_vectors(xp, vectors, whole.shape, check=bad_indices_policy != b"IGNORE")
+        expected = vectors.shape[:-1] + whole.shape[vectors.shape[-1] :]
+        if updates.shape != expected:
+            raise OpError(
+                "Must have updates.shape = indices.shape[:-1] + params.shape[indices.shape[-1]:], "
+                f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
+                f"params.shape {Shape(array.shape)}"
+            )
+        if bad is not None:
+            index, updates = tuple(component[~bad] for component in index), updates[~bad]
+        cell.value = cls.change(xp, whole, index, updates).reshape(array.shape)
+        return cell if cls.parsed().outputs else None
 
 
 class ResourceScatterRows(ScatterRows, abstract=True):
@@ -203,7 +183,7 @@ def _define_of_slices(suffix: str, change: ScatterFunction, description: str, ty
 
 
 def _define(
-    name: str, base: type[ScatterRows], change: ScatterFunction, doc: str, attrs: str
+    name: str, base: type[ScatterUpdate], change: ScatterFunction, doc: str, attrs: str
 ) -> None:
     define_op(__name__, name, base, doc, attrs=attrs, change=staticmethod(change))
 

@@ -23,7 +23,7 @@ from cfgraph.ops.opdef.gradient_api import (
     int32_constant,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 
@@ -161,32 +161,35 @@ class SparseToDense(Op):
     compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse_to_dense_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        validate = node.attr("validate_indices")
-
-        def sparse_to_dense(indices: Any, shape: Any, values: Any, default: Any) -> Any:
-            if indices.ndim > 2 or shape.ndim != 1 or values.ndim > 1 or default.ndim:
-                raise OpError(
-                    "indices must be at most a matrix, the shape a vector, the values at most a "
-                    "vector and the default a scalar"
-                )
-            rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
-            sizes = shape.tolist()
-            if rows.shape[1] != len(sizes) or (values.ndim and values.size != len(rows)):
-                raise OpError(
-                    f"indices {list(indices.shape)}, shape {list(shape.shape)} and values "
-                    f"{list(values.shape)} do not fit each other"
-                )
-            check_indices_inside(rows, sizes)
-            if validate:
-                _check_index_order(rows, sizes)
-            reserve_array(sizes, values.dtype.itemsize)
-            result = np.full(sizes, default, values.dtype)
-            result[tuple(rows.T)] = values
-            return result
-
-        return sparse_to_dense
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        validate_indices: bool,
+        /,
+        indices: Any,
+        shape: Any,
+        values: Any,
+        default: Any,
+    ) -> Any:
+        if indices.ndim > 2 or shape.ndim != 1 or values.ndim > 1 or default.ndim:
+            raise OpError(
+                "indices must be at most a matrix, the shape a vector, the values at most a "
+                "vector and the default a scalar"
+            )
+        rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
+        sizes = shape.tolist()
+        if rows.shape[1] != len(sizes) or (values.ndim and values.size != len(rows)):
+            raise OpError(
+                f"indices {list(indices.shape)}, shape {list(shape.shape)} and values "
+                f"{list(values.shape)} do not fit each other"
+            )
+        check_indices_inside(rows, sizes)
+        if validate_indices:
+            _check_index_order(rows, sizes)
+        reserve_array(sizes, values.dtype.itemsize)
+        result = np.full(sizes, default, values.dtype)
+        result[tuple(rows.T)] = values
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -202,34 +205,38 @@ class SparseTensorDenseMatMul(Op):
     compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse_matmul_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        adjoint_a, adjoint_b = node.attr("adjoint_a"), node.attr("adjoint_b")
-
-        def matmul(indices: Any, values: Any, shape: Any, b: Any) -> Any:
-            if b.ndim != 2 or shape.shape != (2,) or values.ndim != 1:
-                raise OpError(
-                    "Tensor 'b' must be a matrix, 'a_shape' have 2 elements, values 1 dimension"
-                )
-            if indices.shape != (values.size, 2):
-                raise OpError(f"a_indices must have the shape [{values.size}, 2]")
-            sizes = shape.tolist()
-            check_indices_inside(indices, sizes, "a_indices")
-            row, column = indices.T
-            if adjoint_a:
-                row, column, sizes, values = column, row, sizes[::-1], values.conj()
-            dense = b.conj().T if adjoint_b else b
-            if sizes[1] != dense.shape[0]:
-                raise OpError(
-                    "Cannot multiply A and B because inner dimension does not match: "
-                    f"{sizes[1]} vs. {dense.shape[0]}"
-                )
-            reserve_array((int(sizes[0]), dense.shape[1]), values.dtype.itemsize)
-            result = np.zeros((sizes[0], dense.shape[1]), values.dtype)
-            combine_at(np.add, result, row, values[:, None] * dense[column])
-            return result
-
-        return matmul
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        adjoint_a: bool,
+        adjoint_b: bool,
+        /,
+        indices: Any,
+        values: Any,
+        shape: Any,
+        b: Any,
+    ) -> Any:
+        if b.ndim != 2 or shape.shape != (2,) or values.ndim != 1:
+            raise OpError(
+                "Tensor 'b' must be a matrix, 'a_shape' have 2 elements, values 1 dimension"
+            )
+        if indices.shape != (values.size, 2):
+            raise OpError(f"a_indices must have the shape [{values.size}, 2]")
+        sizes = shape.tolist()
+        check_indices_inside(indices, sizes, "a_indices")
+        row, column = indices.T
+        if adjoint_a:
+            row, column, sizes, values = column, row, sizes[::-1], values.conj()
+        dense = b.conj().T if adjoint_b else b
+        if sizes[1] != dense.shape[0]:
+            raise OpError(
+                "Cannot multiply A and B because inner dimension does not match: "
+                f"{sizes[1]} vs. {dense.shape[0]}"
+            )
+        reserve_array((int(sizes[0]), dense.shape[1]), values.dtype.itemsize)
+        result = np.zeros((sizes[0], dense.shape[1]), values.dtype)
+        combine_at(np.add, result, row, values[:, None] * dense[column])
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

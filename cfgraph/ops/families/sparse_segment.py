@@ -13,7 +13,7 @@ from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.segment import REAL, check_sorted_ids, combine_segments
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     require_rank,
@@ -163,28 +163,21 @@ class SparseSegmentGradOp(Op, abstract=True):
     compilation = CompilerSupport(traceable=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        weight, compact = cls.weight, len(cls.parsed().outputs) == 2
-
-        def sparse_segment_grad(grad: Any, indices: Any, ids: Any, rows: Any) -> Any:
-            _check_indices_and_ids(indices, ids)
-            size, segments = int(rows), grad.shape[0]
-            if ids.size and not (ids.min() >= 0 and ids.max() < segments):
-                raise OpError(f"Segment ids {ids.tolist()} are out of range [0, {segments})")
-            if indices.size and not (indices.min() >= 0 and indices.max() < size):
-                raise OpError(f"Indices {indices.tolist()} are out of range [0, {size})")
-            scaled = grad.astype(_sum_type(grad.dtype), copy=False)
-            if weight:
-                scaled = scaled / _segment_divisor(ids, segments, weight, scaled)
-            if not compact:
-                return combine_segments(xp, np.add, 0, scaled[ids], indices, size).astype(
-                    grad.dtype
-                )
-            selected, positions = np.unique(indices, return_inverse=True)
-            total = combine_segments(xp, np.add, 0, scaled[ids], positions, selected.size)
-            return total.astype(grad.dtype), selected
-
-        return sparse_segment_grad
+    def kernel(cls, xp: ModuleType, grad: Any, indices: Any, ids: Any, rows: Any) -> Any:
+        _check_indices_and_ids(indices, ids)
+        size, segments = int(rows), grad.shape[0]
+        if ids.size and not (ids.min() >= 0 and ids.max() < segments):
+            raise OpError(f"Segment ids {ids.tolist()} are out of range [0, {segments})")
+        if indices.size and not (indices.min() >= 0 and indices.max() < size):
+            raise OpError(f"Indices {indices.tolist()} are out of range [0, {size})")
+        scaled = grad.astype(_sum_type(grad.dtype), copy=False)
+        if cls.weight:
+            scaled = scaled / _segment_divisor(ids, segments, cls.weight, scaled)
+        if len(cls.parsed().outputs) == 1:
+            return combine_segments(xp, np.add, 0, scaled[ids], indices, size).astype(grad.dtype)
+        selected, positions = np.unique(indices, return_inverse=True)
+        total = combine_segments(xp, np.add, 0, scaled[ids], positions, selected.size)
+        return total.astype(grad.dtype), selected
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

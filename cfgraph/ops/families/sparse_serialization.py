@@ -43,6 +43,22 @@ class TensorVariant:
         return f"<Tensor {self.value!r}>"
 
 
+class _PartEncoder:
+    """Encodes the parts of sparse tensors as rows of strings or variants."""
+
+    def __init__(self, node: Node) -> None:
+        self._types = (dtypes.int64, node.attr("T"), dtypes.int64)
+        self._encode = TensorVariant if node.attr("out_type") is dtypes.variant else None
+
+    def __call__(self, tensors: Sequence[tuple[Any, Any, Any]]) -> Any:
+        result = np.empty((len(tensors), _PARTS), object)
+        for row, parts in enumerate(tensors):
+            for column, (part, dtype) in enumerate(zip(parts, self._types, strict=True)):
+                encoded = self._encode(part) if self._encode else tensor_to_bytes(part, dtype)
+                result[row, column] = encoded
+        return result
+
+
 class SerializeSparse(Op):
     """A sparse tensor as a vector of three elements."""
 
@@ -52,53 +68,38 @@ class SerializeSparse(Op):
     )
     attrs = "T: type, out_type: {string, variant} = string"
     compilation, placement = _PLAIN, _HOST
+    encoder = _PartEncoder
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        encode = _PartEncoder(node)
-
-        def serialize(indices: Any, values: Any, shape: Any) -> Any:
-            if (indices.ndim, values.ndim, shape.ndim) != (2, 1, 1):
-                message = "a sparse tensor has a matrix of indices, and vectors of values and shape"
-                raise OpError(message)
-            return encode([(indices, values, shape)])[0]
-
-        return serialize
+    @staticmethod
+    def kernel(xp: ModuleType, encoder: Any, /, indices: Any, values: Any, shape: Any) -> Any:
+        if (indices.ndim, values.ndim, shape.ndim) != (2, 1, 1):
+            message = "a sparse tensor has a matrix of indices, and vectors of values and shape"
+            raise OpError(message)
+        return encoder([(indices, values, shape)])[0]
 
     shape = staticmethod(lambda context: [vector_shape(_PARTS)])
 
 
-class SerializeManySparse(Op):
+class SerializeManySparse(SerializeSparse):
     """Each slice of a sparse tensor along its first axis as a row of three elements."""
 
-    signature = SerializeSparse.signature
-    attrs = SerializeSparse.attrs
-    compilation, placement = _PLAIN, _HOST
+    @staticmethod
+    def kernel(xp: ModuleType, encoder: Any, /, indices: Any, values: Any, shape: Any) -> Any:
+        check_sparse(indices, values, shape)
+        if len(shape) < 2:
+            raise OpError(f"the rank of a sparse tensor must be above 1, got {len(shape)}")
+        rows = indices[:, 0]
+        if np.any(rows[1:] < rows[:-1]):
+            raise OpError("the indices of a sparse tensor must be sorted by their first column")
+        ends = np.searchsorted(rows, np.arange(int(shape[0]) + 1))
+        parts = [
+            (indices[start:end, 1:], values[start:end], shape[1:]) for start, end in pairwise(ends)
+        ]
+        return encoder(parts)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        encode = _PartEncoder(node)
-
-        def serialize(indices: Any, values: Any, shape: Any) -> Any:
-            check_sparse(indices, values, shape)
-            if len(shape) < 2:
-                raise OpError(f"the rank of a sparse tensor must be above 1, got {len(shape)}")
-            rows = indices[:, 0]
-            if np.any(rows[1:] < rows[:-1]):
-                raise OpError("the indices of a sparse tensor must be sorted by their first column")
-            ends = np.searchsorted(rows, np.arange(int(shape[0]) + 1))
-            parts = [
-                (indices[start:end, 1:], values[start:end], shape[1:])
-                for start, end in pairwise(ends)
-            ]
-            return encode(parts)
-
-        return serialize
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        dims = context.shape_value(2).dims
-        return [Shape((dims[0] if dims else None, _PARTS))]
+    shape = staticmethod(
+        lambda context: [Shape(((context.shape_value(2).dims or (None,))[0], _PARTS))]
+    )
 
 
 class DeserializeSparse(Op):
@@ -137,22 +138,6 @@ class DeserializeManySparse(DeserializeSparse):
             return stacked(serialized)
 
         return stack_rows
-
-
-class _PartEncoder:
-    """Encodes the parts of sparse tensors as rows of strings or variants."""
-
-    def __init__(self, node: Node) -> None:
-        self._types = (dtypes.int64, node.attr("T"), dtypes.int64)
-        self._encode = TensorVariant if node.attr("out_type") is dtypes.variant else None
-
-    def __call__(self, tensors: Sequence[tuple[Any, Any, Any]]) -> Any:
-        result = np.empty((len(tensors), _PARTS), object)
-        for row, parts in enumerate(tensors):
-            for column, (part, dtype) in enumerate(zip(parts, self._types, strict=True)):
-                encoded = self._encode(part) if self._encode else tensor_to_bytes(part, dtype)
-                result[row, column] = encoded
-        return result
 
 
 def _part(element: Any, dtype: DType) -> Any:

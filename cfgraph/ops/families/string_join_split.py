@@ -16,7 +16,7 @@ from cfgraph.limits import reserve_array
 from cfgraph.ops.families.ragged import check_splits
 from cfgraph.ops.families.strings import string_array
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, shape_of_rank
 
 
@@ -260,22 +260,18 @@ class StringNGrams(Op):
     )
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
+    pattern = NGramPattern
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        pattern = NGramPattern(node)
-
-        def ngrams(words: Any, splits: Any) -> Any:
-            if not len(splits):
-                return np.empty(0, object), splits
-            check_splits(splits, len(words))
-            texts, bounds = words.tolist(), splits.tolist()
-            rows = [list(pattern.row(texts[start:stop])) for start, stop in pairwise(bounds)]
-            result = np.empty(sum(map(len, rows)), object)
-            result[:] = [gram for row in rows for gram in row]
-            return result, np.cumsum([0, *map(len, rows)]).astype(splits.dtype)
-
-        return ngrams
+    @staticmethod
+    def kernel(xp: ModuleType, pattern: NGramPattern, /, words: Any, splits: Any) -> Any:
+        if not len(splits):
+            return np.empty(0, object), splits
+        check_splits(splits, len(words))
+        texts, bounds = words.tolist(), splits.tolist()
+        rows = [list(pattern.row(texts[start:stop])) for start, stop in pairwise(bounds)]
+        result = np.empty(sum(map(len, rows)), object)
+        result[:] = [gram for row in rows for gram in row]
+        return result, np.cumsum([0, *map(len, rows)]).astype(splits.dtype)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

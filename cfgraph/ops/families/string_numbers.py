@@ -27,28 +27,6 @@ _HEXADECIMAL = re.compile(
 _SPECIAL = re.compile(rb"([+-]?)(inf(?:inity)?|nan)(?:(?<=nan)\([0-9a-z_]*\))?", re.IGNORECASE)
 
 
-class AsString(SameShape):
-    """Decimal representation of each element, as formatted by C's printf."""
-
-    signature = "input: T -> output: string"
-    attrs = (
-        "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
-        "uint32, uint64, complex64, complex128, bool, variant, string}, precision: int = -1, "
-        "scientific: bool = false, shortest: bool = false, width: int = -1, fill: string = ''"
-    )
-    compilation = CompilerSupport(traceable=False)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        write = number_writer(node)
-
-        def written(values: Any) -> Any:
-            elements = np.asarray(values)
-            return string_array(map(write, elements.ravel().tolist()), elements.shape)
-
-        return written
-
-
 def number_writer(node: Node) -> Callable[[Any], bytes]:
     """The function that formats one element. Raises OpError for invalid attributes."""
     dtype: DType = node.attr("T")
@@ -75,6 +53,24 @@ def number_writer(node: Node) -> Callable[[Any], bytes]:
             )
         )
     return lambda value: format_float(spec, fill, width, value)
+
+
+class AsString(SameShape):
+    """Decimal representation of each element, as formatted by C's printf."""
+
+    signature = "input: T -> output: string"
+    attrs = (
+        "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
+        "uint32, uint64, complex64, complex128, bool, variant, string}, precision: int = -1, "
+        "scientific: bool = false, shortest: bool = false, width: int = -1, fill: string = ''"
+    )
+    compilation = CompilerSupport(traceable=False)
+    writer = number_writer
+
+    @staticmethod
+    def kernel(xp: ModuleType, writer: Any, /, values: Any) -> Any:
+        elements = np.asarray(values)
+        return string_array(map(writer, elements.ravel().tolist()), elements.shape)
 
 
 def check_number_format(node: Node, dtype: DType) -> None:

@@ -61,15 +61,11 @@ class StringLength(SameShape):
     attrs = "unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        length = len if node.attr("unit") == b"BYTE" else lambda text: len(character_starts(text))
-
-        def lengths(texts: Any) -> Any:
-            counted = [length(text) for text in texts.ravel().tolist()]
-            return np.array(counted, np.int32).reshape(texts.shape)
-
-        return lengths
+    @staticmethod
+    def kernel(xp: ModuleType, unit: bytes, /, texts: Any) -> Any:
+        length = len if unit == b"BYTE" else lambda text: len(character_starts(text))
+        counted = [length(text) for text in texts.ravel().tolist()]
+        return np.array(counted, np.int32).reshape(texts.shape)
 
 
 class CaseConversion(StringwiseOp, abstract=True):
@@ -128,34 +124,30 @@ class Substr(Op):
     attrs = "T: {int32, int64}, unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        by_byte = node.attr("unit") == b"BYTE"
-
-        def cut(texts: Any, pos: Any, count: Any) -> Any:
-            if pos.shape != count.shape:
-                raise OpError(
-                    "pos and len should have the same shape, "
-                    f"got: {list(pos.shape)} vs. {list(count.shape)}"
-                )
-            first, size = (pos.item(), count.item()) if not pos.ndim else (-1, -1)
-            if by_byte and first >= 0 and size >= 0:
-                flat = texts.ravel().tolist()
-                if not first or min(map(len, flat), default=first) >= first:
-                    return string_array([text[first : first + size] for text in flat], texts.shape)
-            shape = np.broadcast_shapes(texts.shape, pos.shape)
-            if pos.shape not in (texts.shape, ()) and len(shape) > 2:
-                raise OpError(f"Substr broadcast not implemented for {len(shape)} dimensions")
-            columns = (np.broadcast_to(v, shape).ravel().tolist() for v in (texts, pos, count))
-            return string_array(
-                (
-                    substring(text, position, size, by_byte, index)
-                    for index, (text, position, size) in enumerate(zip(*columns, strict=True))
-                ),
-                shape,
+    @staticmethod
+    def kernel(xp: ModuleType, unit: bytes, /, texts: Any, pos: Any, count: Any) -> Any:
+        by_byte = unit == b"BYTE"
+        if pos.shape != count.shape:
+            raise OpError(
+                "pos and len should have the same shape, "
+                f"got: {list(pos.shape)} vs. {list(count.shape)}"
             )
-
-        return cut
+        first, size = (pos.item(), count.item()) if not pos.ndim else (-1, -1)
+        if by_byte and first >= 0 and size >= 0:
+            flat = texts.ravel().tolist()
+            if not first or min(map(len, flat), default=first) >= first:
+                return string_array([text[first : first + size] for text in flat], texts.shape)
+        shape = np.broadcast_shapes(texts.shape, pos.shape)
+        if pos.shape not in (texts.shape, ()) and len(shape) > 2:
+            raise OpError(f"Substr broadcast not implemented for {len(shape)} dimensions")
+        columns = (np.broadcast_to(v, shape).ravel().tolist() for v in (texts, pos, count))
+        return string_array(
+            (
+                substring(text, position, size, by_byte, index)
+                for index, (text, position, size) in enumerate(zip(*columns, strict=True))
+            ),
+            shape,
+        )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

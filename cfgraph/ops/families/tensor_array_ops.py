@@ -204,10 +204,11 @@ class TensorArrayGradWithShape(TensorArrayOp):
     attrs = "source: string"
     gradient = staticmethod(no_gradient)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        source = decode_text(node.attr("source"))
-        return lambda step, array, flow, prepend: (array.gradient(source, prepend.tolist()), flow)
+    @staticmethod
+    def kernel(
+        xp: ModuleType, source: bytes, /, step: Any, array: Any, flow: Any, prepend: Any
+    ) -> Any:
+        return (array.gradient(decode_text(source), prepend.tolist()), flow)
 
 
 class TensorArrayWriteV3(TensorArrayOp):
@@ -219,15 +220,19 @@ class TensorArrayWriteV3(TensorArrayOp):
     access = "write"
     gradient = staticmethod(write_gradient)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T")
-
-        def write(step: Any, array: TensorArray, index: Any, value: Any, flow: Any) -> Any:
-            array.put(index, value, dtype)
-            return flow
-
-        return write
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        T: DType,
+        /,
+        step: Any,
+        array: TensorArray,
+        index: Any,
+        value: Any,
+        flow: Any,
+    ) -> Any:
+        array.put(index, value, T)
+        return flow
 
 
 class TensorArrayReadV3(TensorArrayOp):
@@ -270,18 +275,22 @@ class TensorArrayGatherV3(TensorArrayOp):
     access = "read"
     gradient = staticmethod(gather_elements_gradient)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, shape = node.attr("dtype"), node.attr("element_shape")
-
-        def gather(step: Any, array: TensorArray, indices: Any, flow: Any) -> Any:
-            if indices.ndim != 1:
-                raise OpError(
-                    f"Expected indices to be a vector, but received shape: {Shape(indices.shape)}"
-                )
-            return stack_elements(xp, array, indices.tolist(), dtype, shape)
-
-        return gather
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        dtype: DType,
+        element_shape: Shape,
+        /,
+        step: Any,
+        array: TensorArray,
+        indices: Any,
+        flow: Any,
+    ) -> Any:
+        if indices.ndim != 1:
+            raise OpError(
+                f"Expected indices to be a vector, but received shape: {Shape(indices.shape)}"
+            )
+        return stack_elements(xp, array, indices.tolist(), dtype, element_shape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -325,23 +334,27 @@ class TensorArrayScatterV3(TensorArrayOp):
     access = "write"
     gradient = staticmethod(scatter_elements_gradient)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T")
-
-        def scatter(step: Any, array: TensorArray, indices: Any, value: Any, flow: Any) -> Any:
-            if indices.ndim != 1 or value.ndim == 0 or len(indices) != len(value):
-                raise OpError(
-                    f"Expected a vector of indices and as many slices of the value, but the "
-                    f"shapes are {Shape(indices.shape)} and {Shape(value.shape)}"
-                )
-            numbers = indices.tolist()
-            write_elements(array, numbers, unstack_value(value), dtype)
-            if not array.is_gradient:
-                array.rows = unstacked_rows(value, numbers)
-            return flow
-
-        return scatter
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        T: DType,
+        /,
+        step: Any,
+        array: TensorArray,
+        indices: Any,
+        value: Any,
+        flow: Any,
+    ) -> Any:
+        if indices.ndim != 1 or value.ndim == 0 or len(indices) != len(value):
+            raise OpError(
+                f"Expected a vector of indices and as many slices of the value, but the "
+                f"shapes are {Shape(indices.shape)} and {Shape(value.shape)}"
+            )
+        numbers = indices.tolist()
+        write_elements(array, numbers, unstack_value(value), T)
+        if not array.is_gradient:
+            array.rows = unstacked_rows(value, numbers)
+        return flow
 
 
 def write_elements(
@@ -419,22 +432,26 @@ class TensorArraySplitV3(TensorArrayOp):
     access = "write"
     gradient = staticmethod(split_gradient)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T")
-
-        def split(step: Any, array: TensorArray, value: Any, lengths: Any, flow: Any) -> Any:
-            pieces = split_lengths(value, lengths)
-            if array.dynamic:
-                array.grow_to(len(pieces))
-            if array.size != len(pieces):
-                raise OpError(
-                    f"TensorArray's size is not equal to the size of lengths ({array.size} vs. "
-                    f"{len(pieces)}), and the TensorArray is not marked as dynamically resizeable"
-                )
-            array.mark(len(pieces))
-            for index, piece in enumerate(pieces):
-                array.put(index, piece, dtype)
-            return flow
-
-        return split
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        T: DType,
+        /,
+        step: Any,
+        array: TensorArray,
+        value: Any,
+        lengths: Any,
+        flow: Any,
+    ) -> Any:
+        pieces = split_lengths(value, lengths)
+        if array.dynamic:
+            array.grow_to(len(pieces))
+        if array.size != len(pieces):
+            raise OpError(
+                f"TensorArray's size is not equal to the size of lengths ({array.size} vs. "
+                f"{len(pieces)}), and the TensorArray is not marked as dynamically resizeable"
+            )
+        array.mark(len(pieces))
+        for index, piece in enumerate(pieces):
+            array.put(index, piece, T)
+        return flow

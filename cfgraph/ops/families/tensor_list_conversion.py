@@ -161,21 +161,24 @@ class TensorListScatter(TensorListOp):
     attrs = "shape_type: {int32, int64}"
     gradient = staticmethod(tensor_list_ops.scatter_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def scatter(value: Any, indices: Any, shape: Any, count: Any = -1) -> TensorList:
-            element_shape = _static_row_shape(value, shape)
-            if count < -1:
-                raise OpError(f"TensorListScatter expects num_elements >= -1, found: {count}")
-            size = max(indices.reshape(-1).tolist(), default=-1) + 1 if count == -1 else int(count)
-            reserve(8 * size, "the list")
-            return TensorList(
-                dtype, element_shape, _scatter_elements([None] * size, value, indices)
-            )
-
-        return scatter
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        element_dtype: DType,
+        /,
+        value: Any,
+        indices: Any,
+        shape: Any,
+        count: Any = -1,
+    ) -> TensorList:
+        element_shape = _static_row_shape(value, shape)
+        if count < -1:
+            raise OpError(f"TensorListScatter expects num_elements >= -1, found: {count}")
+        size = max(indices.reshape(-1).tolist(), default=-1) + 1 if count == -1 else int(count)
+        reserve(8 * size, "the list")
+        return TensorList(
+            element_dtype, element_shape, _scatter_elements([None] * size, value, indices)
+        )
 
 
 def _scatter_elements(elements: list[Any], value: Any, indices: Any) -> list[Any]:

@@ -22,7 +22,7 @@ from cfgraph.ops.families.tensor_list import (
 )
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, row_shape
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.variant_math import unstack_value, zeros_of_dtype
 
@@ -384,21 +384,24 @@ class TensorListSetItem(TensorListOp):
     compilation = replace(TensorListOp.compilation, row_operation="put")
     gradient = staticmethod(set_item_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, resize = node.attr("element_dtype"), node.attr("resize_if_index_out_of_bounds")
-
-        def put(handle: TensorList, index: Any, value: Any) -> TensorList:
-            handle = tensor_list_of(handle, dtype)
-            # the index may have any shape with one element, as in TensorFlow
-            position = index.item()
-            length = handle.length
-            if resize and position >= length:
-                handle = _resize_list(handle, position + 1)
-            elif not 0 <= position < length:
-                message = f"Trying to modify element {position} in a list with {length} elements."
-                raise OpError(message)
-            check_element(handle, value)
-            return handle.replaced(handle.items.set(position, value))
-
-        return put
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        element_dtype: DType,
+        resize_if_index_out_of_bounds: bool,
+        /,
+        handle: TensorList,
+        index: Any,
+        value: Any,
+    ) -> TensorList:
+        handle = tensor_list_of(handle, element_dtype)
+        # the index may have any shape with one element, as in TensorFlow
+        position = index.item()
+        length = handle.length
+        if resize_if_index_out_of_bounds and position >= length:
+            handle = _resize_list(handle, position + 1)
+        elif not 0 <= position < length:
+            message = f"Trying to modify element {position} in a list with {length} elements."
+            raise OpError(message)
+        check_element(handle, value)
+        return handle.replaced(handle.items.set(position, value))

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape, vector_shape
@@ -136,26 +137,22 @@ class UnicodeDecodeWithOffsets(Op):
     attrs = f"input_encoding: string, {_ERRORS}, Tsplits: {{int32, int64}} = int64"
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
+    reader = UnicodeReader
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        reader, splits_type = UnicodeReader(node), node.attr("Tsplits").numpy
+    def kernel(cls, xp: ModuleType, reader: UnicodeReader, Tsplits: DType, /, texts: Any) -> Any:
         outputs = 3 if cls is UnicodeDecodeWithOffsets else 2
-
-        def decode(texts: Any) -> Any:
-            strings = texts.ravel().tolist()
-            decoded = reader.valid_characters(strings)
-            if decoded is not None:
-                counts, codes, starts = decoded
-                splits = np.concatenate([[0], np.cumsum(counts)]).astype(splits_type)
-                return (splits, codes, starts)[:outputs]
-            rows = [list(reader.characters(text)) for text in strings]
-            splits = np.cumsum([0, *map(len, rows)]).astype(splits_type)
-            codes = np.array([char.code for row in rows for char in row], np.int32)
-            starts = np.array([char.start for row in rows for char in row], np.int64)
+        strings = texts.ravel().tolist()
+        decoded = reader.valid_characters(strings)
+        if decoded is not None:
+            counts, codes, starts = decoded
+            splits = np.concatenate([[0], np.cumsum(counts)]).astype(Tsplits.numpy)
             return (splits, codes, starts)[:outputs]
-
-        return decode
+        rows = [list(reader.characters(text)) for text in strings]
+        splits = np.cumsum([0, *map(len, rows)]).astype(Tsplits.numpy)
+        codes = np.array([char.code for row in rows for char in row], np.int32)
+        starts = np.array([char.start for row in rows for char in row], np.int64)
+        return (splits, codes, starts)[:outputs]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -231,19 +228,16 @@ class UnicodeTranscode(SameShape):
     )
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
+    reader = UnicodeReader
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        reader, encoding = UnicodeReader(node), decode_text(node.attr("output_encoding"))
-
-        def transcode(texts: Any) -> Any:
-            result, strings = np.empty(texts.size, object), texts.ravel().tolist()
-            if reader.valid_characters(strings) is not None:
-                result[:] = [text.decode().encode(encoding) for text in strings]
-                return result.reshape(texts.shape)
-            for position, text in enumerate(strings):
-                codes = "".join(chr(char.code) for char in reader.characters(text))
-                result[position] = codes.encode(encoding)
+    @staticmethod
+    def kernel(xp: ModuleType, reader: UnicodeReader, output_encoding: bytes, /, texts: Any) -> Any:
+        encoding = decode_text(output_encoding)
+        result, strings = np.empty(texts.size, object), texts.ravel().tolist()
+        if reader.valid_characters(strings) is not None:
+            result[:] = [text.decode().encode(encoding) for text in strings]
             return result.reshape(texts.shape)
-
-        return transcode
+        for position, text in enumerate(strings):
+            codes = "".join(chr(char.code) for char in reader.characters(text))
+            result[position] = codes.encode(encoding)
+        return result.reshape(texts.shape)

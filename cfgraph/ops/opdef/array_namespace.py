@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.ir.dtypes import DType, bfloat16, float16
+from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.op import Kernel, OpError
 
 
@@ -165,6 +166,24 @@ def rounded_each_step(kernel: Kernel, dtype: DType, xp: ModuleType) -> Kernel:
     NumPy does so by itself. In other namespaces, the results of float32 are rounded once.
     """
     return kernel if xp is np else computed_in_float32(kernel, dtype)
+
+
+def in_float32(kernel: Kernel, node: Node, xp: ModuleType) -> Kernel:
+    """Adapt a kernel: half-precision floats are computed in float32 and rounded once."""
+    return computed_in_float32(kernel, node.attr("T"))
+
+
+def rounds_each_step(kernel: Kernel, node: Node, xp: ModuleType) -> Kernel:
+    """Adapt a kernel: half-precision floats are rounded after each operation, as on a CPU.
+
+    NumPy does so by itself. In other namespaces, the results of float32 are rounded once.
+    """
+    return kernel if xp is np else in_float32(kernel, node, xp)
+
+
+def on_host(kernel: Kernel, node: Node, xp: ModuleType) -> Kernel:
+    """Adapt a kernel over NumPy arrays to those of any namespace."""
+    return run_on_host(xp, kernel)
 
 
 def _cast(value: Any, have: Any, want: Any) -> Any:

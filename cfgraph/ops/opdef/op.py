@@ -80,8 +80,11 @@ class Op:
     writes `replace(Base.group, …)`. The kernel is the first of these that suffices:
 
     - `function`, of the inputs alone, or its name in the array namespace
-    - `kernel(xp, attribute, …, /, input, …)`, which names the attributes that it takes
+    - `kernel(xp, argument, …, /, input, …)`; an argument is an attribute, or what the function of
+      this name of the class derives from the node
     - `bind`, which prepares what depends on attributes once per node
+
+    An `adapter` changes the kernel: `in_float32`, `rounds_each_step` or `on_host`.
 
     A Step precedes the inputs of a stateful op, which has `run` or `prepare` in place of `bind`. A
     single output is returned bare, several as a tuple, none as None. Every value is a NumPy array
@@ -185,20 +188,29 @@ class Op:
 
     function: ClassVar[str | Callable[..., Any] | None] = None
     kernel: ClassVar[Callable[..., Any] | None] = None
+    adapter: ClassVar[Callable[[Kernel, Node, ModuleType], Kernel] | None] = None
     gradient: ClassVar[Callable[..., Any] | None] = None
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         """The kernel of a node with its attributes: a callable over arrays of namespace `xp`.
 
-        By default, it calls `function(*inputs)` or `kernel(xp, *attributes, *inputs)`.
+        By default, it calls `function(*inputs)` or `kernel(xp, *arguments, *inputs)`.
         """
         function, kernel = cls.function, cls.kernel
+        bound: Kernel
         if function is not None:
-            return getattr(xp, function) if isinstance(function, str) else function
-        if kernel is None:
+            bound = getattr(xp, function) if isinstance(function, str) else function
+        elif kernel is not None:
+            bound = partial(kernel, xp, *[cls._argument(node, name) for name in _arguments(kernel)])
+        else:
             raise TypeError(f"{cls.name} has no kernel")
-        return partial(kernel, xp, *map(node.attr, _named_attributes(kernel)))
+        return bound if cls.adapter is None else cls.adapter(bound, node, xp)
+
+    @classmethod
+    def _argument(cls, node: Node, name: str) -> Any:
+        """An attribute, or what a function of the class derives from the node."""
+        return node.attr(name) if name in cls.parsed().attrs else getattr(cls, name)(node)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -244,7 +256,7 @@ def define_op(module: str, name: str, base: type[Op], doc: str, **facts: Any) ->
     type(name, (base,), {"__module__": module, "__doc__": doc, **facts})
 
 
-def _named_attributes(kernel: Callable[..., Any]) -> Sequence[str]:
+def _arguments(kernel: Callable[..., Any]) -> Sequence[str]:
     """The names between `xp` and the slash in the parameters of a kernel."""
     code = kernel.__code__
     positional = code.co_varnames[: code.co_posonlyargcount]
