@@ -301,7 +301,9 @@ class GradientFromResult(Elementwise, abstract=True):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         fuses = cls.expression is not None and is_gpu_namespace(xp)
-        kernel = xp.fuse()(cls.expression) if fuses else super().bind(node, xp)
+        kernel = (
+            xp.fuse(kernel_name=cls.__name__)(cls.expression) if fuses else super().bind(node, xp)
+        )
         return rounded_each_step(kernel, node.attr("T"), xp)
 
 

@@ -384,13 +384,22 @@ def _in_place(call: Any) -> Any:
     return run
 
 
+def _fuse(kernel_name: str | None = None) -> Any:
+    def fused(function: Any) -> Any:
+        # it becomes a name in CUDA, and a lambda has none
+        assert (kernel_name or function.__name__).isidentifier()
+        return function
+
+    return fused
+
+
 def _library() -> Any:
     made = _module("")
     for module in filter(None, MODULES):
         setattr(made, module, _module(module))
     made.ndarray, made.cuda = Array, cuda
     made.asnumpy = lambda value: value.get() if isinstance(value, Array) else np.asarray(value)
-    made.fuse = lambda: lambda function: function
+    made.fuse = _fuse
     made.__name__ = "cupy"
     return made
 
