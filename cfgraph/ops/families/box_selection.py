@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.array_namespace import on_host, run_on_host
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
 
@@ -149,7 +149,6 @@ def scalar_threshold(value: Any, what: str, *, unit: bool = False) -> Any:
 class BoxSelection(Op, abstract=True):
     """Non-maximum suppression; output 0 holds indices of the selected boxes."""
 
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @classmethod
@@ -314,7 +313,6 @@ class CombinedNonMaxSuppression(Op):
         "nmsed_scores: float32, nmsed_classes: float32, valid_detections: int32"
     )
     attrs = "pad_per_class: bool = false, clip_boxes: bool = true"
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
     adapter = on_host
 

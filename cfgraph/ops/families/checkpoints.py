@@ -74,7 +74,6 @@ class ShardedFilename(Op):
 
     signature = "basename: string, shard: int32, num_shards: int32 -> filename: string"
     placement = HostPlacement(host_only=True)
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def kernel(cls, xp: ModuleType, basename: Any, shard: Any, count: Any) -> Any:

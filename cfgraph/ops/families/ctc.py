@@ -12,7 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline, reserve_array
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -23,7 +23,6 @@ from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 HOST: Final = HostPlacement(host_only=True)
-PLAIN: Final = CompilerSupport(traceable=False)
 FLOAT: Final = "T: {float32, float64} = float32"
 
 
@@ -159,7 +158,7 @@ class CTCLoss(Op):
         "preprocess_collapse_repeated: bool = false, ctc_merge_repeated: bool = true, "
         f"ignore_longer_outputs_than_inputs: bool = false, {FLOAT}"
     )
-    compilation, placement = PLAIN, HOST
+    placement = HOST
     first_is_blank = False
 
     @classmethod

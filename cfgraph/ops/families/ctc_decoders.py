@@ -13,7 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.limits import check_deadline, reserve
-from cfgraph.ops.families.ctc import FLOAT, HOST, PLAIN, check_sequences, collapsed_labels
+from cfgraph.ops.families.ctc import FLOAT, HOST, check_sequences, collapsed_labels
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
@@ -44,7 +44,7 @@ class CTCGreedyDecoder(Op):
         "decoded_shape: int64, log_probability: T"
     )
     attrs = f"merge_repeated: bool = false, blank_index: int = -1, {FLOAT}"
-    compilation, placement = PLAIN, HOST
+    placement = HOST
 
     @staticmethod
     def kernel(
@@ -224,7 +224,7 @@ class CTCBeamSearchDecoder(Op):
         "decoded_values: top_paths*int64, decoded_shape: top_paths*int64, log_probability: T"
     )
     attrs = f"beam_width: int >= 1, top_paths: int >= 1, merge_repeated: bool = true, {FLOAT}"
-    compilation, placement = PLAIN, HOST
+    placement = HOST
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

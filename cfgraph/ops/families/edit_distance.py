@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.sparse_arithmetic import check_sparse
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -63,7 +63,6 @@ class EditDistance(Op):
         "truth_indices: int64, truth_values: T, truth_shape: int64 -> output: float32"
     )
     attrs = "normalize: bool = true, T: type"
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
     gradient = staticmethod(no_gradient)
 

@@ -16,7 +16,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import NUMERIC, Variable
-from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
+from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 
 # elements that are updated at once
@@ -34,7 +34,6 @@ class UpdateRule(Op, abstract=True):
     """
 
     effects = SideEffects(stateful=True)
-    compilation = CompilerSupport(traceable=False)
     slots: ClassVar[str] = ""
     inputs: ClassVar[str]
     options: ClassVar[str] = ""

@@ -9,7 +9,6 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
-from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.variant_math import add_values, zeros_like_element
@@ -61,7 +60,6 @@ class OptionalNone(Op):
     """An optional without a value."""
 
     signature = "-> optional: variant"
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -76,7 +74,6 @@ class OptionalFromValue(Op):
 
     signature = "components: Toutput_types -> optional: variant"
     attrs = "Toutput_types: list(type) >= 1"
-    compilation = CompilerSupport(traceable=False)
     kernel = staticmethod(lambda xp, *values: OptionalVariant(values))
     shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
@@ -94,7 +91,6 @@ class OptionalHasValue(Op):
     """True if the optional has a value."""
 
     signature = "optional: variant -> has_value: bool"
-    compilation = CompilerSupport(traceable=False)
     kernel = staticmethod(lambda xp, optional: np.bool_(optional_of(optional).values is not None))
     shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
@@ -104,7 +100,6 @@ class OptionalGetValue(Op):
 
     signature = "optional: variant -> components: output_types"
     attrs = "output_types: list(type) >= 1, output_shapes: list(shape) >= 1"
-    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(xp: ModuleType, output_shapes: Any, /, optional: Any) -> Any:

@@ -14,7 +14,7 @@ from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE
 from cfgraph.ops.families.strings import string_array
-from cfgraph.ops.opdef.facts import CompilerSupport, FileAccess, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import FileAccess, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.resources import Step
 
@@ -161,7 +161,6 @@ class StringFormat(Op):
         "T: list(type) >= 0, template: string = '%s', placeholder: string = '%s', "
         "summarize: int = 3"
     )
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -193,7 +192,6 @@ class Assert(Op):
     signature = "condition: host bool, data: T ->"
     attrs = "T: list(type) >= 1, summarize: int = 3"
     effects = SideEffects(stateful=True)
-    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(xp: ModuleType, summarize: int, /, step: Step, condition: Any, *data: Any) -> None:
@@ -210,7 +208,6 @@ class Print(SameShape):
     attrs = "U: list(type) >= 0, message: string = '', first_n: int = -1, summarize: int = 3"
     effects = SideEffects(stateful=True, prints=True)
     placement = HostPlacement(host_only=True)
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -236,7 +233,6 @@ class PrintV2(Op):
     attrs = "output_stream: string = 'stderr', end: string = '\n'"
     effects = SideEffects(stateful=True, prints=True)
     placement = HostPlacement(host_only=True)
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def file_access(cls, node: Node | BodyNode) -> FileAccess:
@@ -268,6 +264,5 @@ class Timestamp(Op):
 
     signature = "-> ts: float64"
     effects = SideEffects(stateful=True)
-    compilation = CompilerSupport(traceable=False)
     run = staticmethod(lambda step, node, *inputs: np.float64(time.time()))
     shape = staticmethod(lambda context: [SCALAR_SHAPE])

@@ -14,7 +14,7 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.resizing import check_image_batch, check_image_size
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -122,7 +122,6 @@ class ImageProjectiveTransformV2(Op):
         "dtype: {uint8, int32, int64, float16, bfloat16, float32, float64}, "
         "interpolation: string, fill_mode: string = 'CONSTANT'"
     )
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @classmethod

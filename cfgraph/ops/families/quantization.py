@@ -81,7 +81,6 @@ class QuantizeV2(Op):
         "'HALF_AWAY_FROM_ZERO', narrow_range: bool = false, axis: int = -1, "
         "ensure_minimum_range: float = 0.01"
     )
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @classmethod

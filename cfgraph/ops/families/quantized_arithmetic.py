@@ -12,7 +12,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.opdef.array_namespace import on_host
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.opdef.quantized_numbers import (
     QuantizedInterval,
@@ -30,7 +30,6 @@ _F32: Final = np.float32
 class QuantizedOp(Op, abstract=True):
     """An op on quantized integers; bounds of the range follow its first output."""
 
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
     adapter = on_host
     # the types for which TensorFlow has kernels, by type attribute, or the attribute of that type

@@ -14,7 +14,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -52,7 +52,6 @@ class RaggedRange(Op):
 
     signature = "starts: T, limits: T, deltas: T -> rt_nested_splits: Tsplits, rt_dense_values: T"
     attrs = "T: {bfloat16, float32, float64, int32, int64} = int32, Tsplits: {int32, int64} = int64"
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @staticmethod
@@ -112,7 +111,6 @@ class RaggedGather(Op):
         "Tvalues: type, Tindices: {int32, int64}, Tsplits: {int32, int64} = int64, "
         "PARAMS_RAGGED_RANK: int >= 1, OUTPUT_RAGGED_RANK: int >= 0"
     )
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @staticmethod

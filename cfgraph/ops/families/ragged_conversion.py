@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.ragged import check_splits, places_in_rows, row_count
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -33,7 +33,6 @@ class RaggedTensorToSparse(Op):
         "-> sparse_indices: int64, sparse_values: T, sparse_dense_shape: int64"
     )
     attrs = "RAGGED_RANK: int >= 1, T: type, Tsplits: {int32, int64} = int64"
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @staticmethod
@@ -88,7 +87,6 @@ class RaggedTensorToTensor(Op):
         "T: type, Tindex: {int64, int32}, Tshape: {int64, int32}, "
         "num_row_partition_tensors: int >= 1, row_partition_types: list(string)"
     )
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @classmethod

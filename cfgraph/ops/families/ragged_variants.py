@@ -15,7 +15,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.ragged import check_splits
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -85,7 +85,6 @@ class RaggedTensorToVariant(Op):
     attrs = (
         "RAGGED_RANK: int >= 0, Tvalues: type, Tsplits: {int32, int64} = int64, batched_input: bool"
     )
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @staticmethod
@@ -134,7 +133,6 @@ class RaggedTensorFromVariant(Op):
         "input_ragged_rank: int >= -1, output_ragged_rank: int >= 0, Tvalues: type, "
         "Tsplits: {int32, int64} = int64"
     )
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @classmethod
@@ -243,7 +241,6 @@ class RaggedTensorToVariantGradient(Op):
         "-> dense_values_grad: Tvalues"
     )
     attrs = "Tvalues: type, Tsplits: {int32, int64} = int64"
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @staticmethod

@@ -40,7 +40,6 @@ class Sampler(Op, abstract=True):
     """A stateful sampler that draws with `draw(generator, node, *inputs)`."""
 
     effects = SideEffects(stateful=True, random=True)
-    compilation = CompilerSupport(traceable=False)
     draw: ClassVar[Callable[..., Any]]
 
     @classmethod

@@ -14,7 +14,7 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.sparse_arithmetic import check_sparse
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -60,7 +60,6 @@ def sparse_groups(
 class SetOperation(Op, abstract=True):
     """Difference, intersection, or union of the sets in two tensors, as a sparse tensor."""
 
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
     gradient = staticmethod(no_gradient)
     # inputs of each operand: 1 for a dense tensor, 3 for a sparse one
@@ -147,7 +146,6 @@ class SetSize(Op):
 
     signature = "set_indices: int64, set_values: T, set_shape: int64 -> size: int32"
     attrs = f"validate_indices: bool = true, {_TYPES}"
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
     gradient = staticmethod(no_gradient)
 

@@ -12,7 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.division import truncated_quotient
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -22,7 +22,6 @@ from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 _HOST: Final = HostPlacement(host_only=True)
-_PLAIN: Final = CompilerSupport(traceable=False)
 
 
 def check_sparse(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
@@ -71,7 +70,7 @@ class SparseAdd(Op):
         "b_shape: int64, thresh: Treal -> sum_indices: int64, sum_values: T, sum_shape: int64"
     )
     attrs = f"{one_of(ALL_NUMBERS)}, {one_of(REAL, attr='Treal')}"
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
 
     @staticmethod
     def kernel(xp: ModuleType, *inputs: Any) -> Any:
@@ -163,7 +162,7 @@ class SparseAddGrad(Op):
         "-> a_val_grad: T, b_val_grad: T"
     )
     attrs = one_of(ALL_NUMBERS)
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
 
     @staticmethod
     def kernel(xp: ModuleType, dy: Any, a: Any, b: Any, total: Any) -> Any:
@@ -185,7 +184,7 @@ class SparseSlice(Op):
         "indices: int64, values: T, shape: int64, start: int64, size: int64 "
         "-> output_indices: int64, output_values: T, output_shape: int64"
     )
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
 
     @staticmethod
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any, start: Any, size: Any) -> Any:
@@ -221,7 +220,7 @@ class SparseSliceGrad(Op):
         "-> val_grad: T"
     )
     attrs = one_of(ALL_NUMBERS)
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
 
     @staticmethod
     def kernel(xp: ModuleType, dy: Any, indices: Any, start: Any, sliced: Any) -> Any:
@@ -235,7 +234,7 @@ class SparseSliceGrad(Op):
 class SparseDenseCwise(Op, abstract=True):
     """Operation of each element of a sparse tensor with a dense one that broadcasts to it."""
 
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
     combine: ClassVar[Callable[..., Any]]
 
     @classmethod

@@ -13,13 +13,12 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.sparse_arithmetic import check_sparse
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 _HOST: Final = HostPlacement(host_only=True)
-_PLAIN: Final = CompilerSupport(traceable=False)
 
 
 class SparseSoftmax(Op):
@@ -27,7 +26,7 @@ class SparseSoftmax(Op):
 
     signature = "sp_indices: int64, sp_values: T, sp_shape: int64 -> output: T"
     attrs = "T: {float16, float32, float64}"
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
 
     @staticmethod
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any) -> Any:
@@ -59,7 +58,7 @@ class SparseSoftmax(Op):
 class SparseReduction(Op, abstract=True):
     """Reduction of a sparse tensor over axes to a dense one."""
 
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
     combine: ClassVar[Callable[..., Any]]
 
     @classmethod
@@ -161,7 +160,7 @@ class SparseReduceMax(SparseReduction):
 class SparseOutputReduction(Op, abstract=True):
     """Reduction of a sparse tensor over axes to a sparse one."""
 
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
     combine: ClassVar[Callable[..., Any]]
 
     @classmethod

@@ -20,12 +20,11 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.serde.tensor import tensor_from_bytes, tensor_to_bytes
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.sparse_arithmetic import check_sparse
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _HOST: Final = HostPlacement(host_only=True)
-_PLAIN: Final = CompilerSupport(traceable=False)
 _PARTS: Final = 3
 
 
@@ -67,7 +66,7 @@ class SerializeSparse(Op):
         "out_type"
     )
     attrs = "T: type, out_type: {string, variant} = string"
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
     encoder = _PartEncoder
 
     @staticmethod
@@ -110,7 +109,7 @@ class DeserializeSparse(Op):
         "sparse_shape: int64"
     )
     attrs = "dtype: type, Tserialized: {string, variant} = string"
-    compilation, placement = _PLAIN, _HOST
+    placement = _HOST
 
     @staticmethod
     def kernel(xp: ModuleType, dtype: DType, /, serialized: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
 
 _MASK: Final = (1 << 64) - 1
@@ -210,7 +210,6 @@ def _hashes(compute: Callable[[Any], Any], texts: list[bytes]) -> Any:
 class HashBucket(SameShape, abstract=True):
     """A bucket number for each string, by a hash function."""
 
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
     function: ClassVar[Callable[..., Any]]
 

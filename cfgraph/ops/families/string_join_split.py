@@ -15,7 +15,7 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.ragged import check_splits
 from cfgraph.ops.families.strings import string_array
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, shape_of_rank
 
@@ -25,7 +25,6 @@ class StringJoin(Op):
 
     signature = "inputs: N*string -> output: string"
     attrs = "N: int >= 0, separator: string = ''"
-    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(xp: ModuleType, separator: bytes, /, *inputs: Any) -> Any:
@@ -54,7 +53,6 @@ class ReduceJoin(Op):
 
     signature = "inputs: string, reduction_indices: host int32 -> output: string"
     attrs = "keep_dims: bool = false, separator: string = ''"
-    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(
@@ -102,7 +100,6 @@ class UnsortedSegmentJoin(Op):
         "inputs: string, segment_ids: Tindices, num_segments: host Tnumsegments -> output: string"
     )
     attrs = "separator: string = '', Tindices: {int32, int64}, Tnumsegments: {int32, int64} = int32"
-    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(xp: ModuleType, separator: bytes, /, texts: Any, segments: Any, count: Any) -> Any:
@@ -134,7 +131,6 @@ class UnsortedSegmentJoin(Op):
 class StringSplitOp(Op, abstract=True):
     """Split result as a sparse matrix: indices, values, and dense shape."""
 
-    compilation = CompilerSupport(traceable=False)
     shape = staticmethod(lambda context: [Shape((None, 2)), Shape((None,)), Shape((2,))])
 
 
@@ -258,7 +254,6 @@ class StringNGrams(Op):
         "separator: string, ngram_widths: list(int) >= 0, left_pad: string, right_pad: string, "
         "pad_width: int, preserve_short_sequences: bool, Tsplits: {int32, int64} = int64"
     )
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
     pattern = NGramPattern
 

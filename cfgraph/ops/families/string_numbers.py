@@ -14,7 +14,6 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_text
 from cfgraph.ops.families.strings import ASCII_WHITESPACE, string_array
-from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
 
 _FILLS = b" +-0#"
@@ -64,7 +63,6 @@ class AsString(SameShape):
         "uint32, uint64, complex64, complex128, bool, variant, string}, precision: int = -1, "
         "scientific: bool = false, shortest: bool = false, width: int = -1, fill: string = ''"
     )
-    compilation = CompilerSupport(traceable=False)
     writer = number_writer
 
     @staticmethod
@@ -111,7 +109,6 @@ class StringToNumber(SameShape):
 
     signature = "string_tensor: string -> output: out_type"
     attrs = "out_type: {float32, float64, int32, int64, uint32, uint64} = float32"
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

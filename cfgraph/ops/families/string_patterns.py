@@ -11,7 +11,6 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ops.families.strings import map_strings
-from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
 
 # text in which the named group matched below is literal: quotes, escapes, and brackets
@@ -155,7 +154,6 @@ class RegexFullMatch(SameShape):
     """True for each string that matches a pattern from start to end."""
 
     signature = "input: string, pattern: string -> output: bool"
-    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(xp: ModuleType, texts: Any, pattern: Any) -> Any:
@@ -167,7 +165,6 @@ class StaticRegexFullMatch(SameShape):
 
     signature = "input: string -> output: bool"
     attrs = "pattern: string"
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -181,7 +178,6 @@ class RegexReplace(SameShape):
 
     signature = "input: string, pattern: string, rewrite: string -> output: string"
     attrs = "replace_global: bool = true"
-    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(
@@ -202,7 +198,6 @@ class StaticRegexReplace(SameShape):
 
     signature = "input: string -> output: string"
     attrs = "pattern: string, rewrite: string, replace_global: bool = true"
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

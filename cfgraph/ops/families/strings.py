@@ -15,7 +15,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
-from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
+from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -37,7 +37,6 @@ class StringwiseOp(SameShape, abstract=True):
     """Elementwise op on strings; `change(node, text)` computes one element."""
 
     signature = "input: string -> output: string"
-    compilation = CompilerSupport(traceable=False)
     change: ClassVar[Callable[..., bytes]]
 
     @classmethod
@@ -59,7 +58,6 @@ class StringLength(SameShape):
 
     signature = "input: string -> output: int32"
     attrs = "unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
-    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(xp: ModuleType, unit: bytes, /, texts: Any) -> Any:
@@ -122,7 +120,6 @@ class Substr(Op):
 
     signature = "input: string, pos: T, len: T -> output: string"
     attrs = "T: {int32, int64}, unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
-    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(xp: ModuleType, unit: bytes, /, texts: Any, pos: Any, count: Any) -> Any:
@@ -222,7 +219,6 @@ class DecodeRaw(Op):
         "out_type: {float16, float32, float64, int32, uint16, uint8, int16, int8, int64, "
         "complex64, complex128, bool, bfloat16}, little_endian: bool = true"
     )
-    compilation = CompilerSupport(traceable=False)
     algebra = AlgebraicFacts(bitwise=True)
 
     @staticmethod
@@ -255,7 +251,6 @@ class DecodePaddedRaw(Op):
         "out_type: {float16, float32, float64, int32, uint16, uint8, int16, int8, int64, "
         "bfloat16}, little_endian: bool = true"
     )
-    compilation = CompilerSupport(traceable=False)
     algebra = AlgebraicFacts(bitwise=True)
 
     @staticmethod

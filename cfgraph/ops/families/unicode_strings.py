@@ -14,7 +14,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.ragged import check_splits
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext, dims_product
 
@@ -135,7 +135,6 @@ class UnicodeDecodeWithOffsets(Op):
         "input: string -> row_splits: Tsplits, char_values: int32, char_to_byte_starts: int64"
     )
     attrs = f"input_encoding: string, {_ERRORS}, Tsplits: {{int32, int64}} = int64"
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
     reader = UnicodeReader
 
@@ -188,7 +187,6 @@ class UnicodeEncode(Op):
         "output_encoding: {'UTF-8', 'UTF-16-BE', 'UTF-32-BE'}, replacement_char: int = 65533, "
         "Tsplits: {int32, int64} = int64"
     )
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
     @classmethod
@@ -226,7 +224,6 @@ class UnicodeTranscode(SameShape):
     attrs = (
         "input_encoding: string, output_encoding: {'UTF-8', 'UTF-16-BE', 'UTF-32-BE'}, " + _ERRORS
     )
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
     reader = UnicodeReader
 

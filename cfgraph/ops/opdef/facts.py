@@ -49,7 +49,8 @@ class CompilerSupport:
     """Kernels of an op: in cfgraph, traced by jax, and in TensorFlow's XLA.
 
     jax traces a kernel with the constant inputs of its signature as NumPy arrays. An op that is
-    stateful, has a role, or cannot run is never traceable.
+    stateful, has a role, cannot run, runs on the host only, or has a string or variant in its
+    signature is never traceable.
     """
 
     runnable: bool = True  # cfgraph has a kernel

@@ -7,6 +7,7 @@ handle; functional ops have the effects of the functions that they call.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -65,6 +66,8 @@ Dims = tuple[int, ...]
 CUSTOM_GRADIENT_ATTR: Final = "_gradient_op_type"
 # on a loop, or its LoopCond: the values that it saves for its gradient may be moved to the host
 SWAP_MEMORY_ATTR: Final = "_swap_memory"
+# a type of a signature whose elements are Python objects
+_OBJECT_TYPE: Final = re.compile(r"\b(?:string|variant)\b(?!:)")
 
 
 class OpError(CfgraphError):
@@ -110,10 +113,15 @@ class Op:
             return
         cls.name = name or cls.__name__
         support = cls.compilation
-        if support.traceable and (not support.runnable or cls.effects.stateful or cls.role):
+        if support.traceable and (not support.runnable or cls._runs_outside_traces()):
             cls.compilation = replace(support, traceable=False)
         cls._parsed = None
         registry.register(cls.name, cls)
+
+    @classmethod
+    def _runs_outside_traces(cls) -> bool:
+        is_apart = cls.effects.stateful or cls.placement.host_only or bool(cls.role)
+        return is_apart or _OBJECT_TYPE.search(cls.signature) is not None
 
     @classmethod
     def parsed(cls) -> Signature:
