@@ -195,7 +195,7 @@ def _never_runs(analysis: Deadness, graph: Graph) -> Iterator[Finding]:
     """Findings on nodes that never run although all their sources may."""
     dead = {node for node in graph if analysis.never_live(node)}
     for node in graph:
-        sources = [*(tensor.node for tensor in node.inputs), *node.controls]
+        sources = node.predecessors
         if node in dead and not any(source in dead for source in sources):
             yield _never_runs_finding(analysis, node)
 

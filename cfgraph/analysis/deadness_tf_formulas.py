@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from cfgraph.ir.traversal import postorder
+
 _DEPTH: Final = 8
 _SHOWN: Final = 2000
 
@@ -180,14 +182,7 @@ def contains_predicate(predicate: TfPredicate, target: TfPredicate) -> bool:
 def format_predicate(predicate: TfPredicate) -> str:
     """A predicate as TensorFlow prints it, operands sorted; long texts are truncated."""
     texts: dict[TfPredicate, str] = {}
-    stack = [predicate]
-    while stack:
-        operand = stack[-1]
-        missing = [part for part in operand.parts if part not in texts]
-        if missing:
-            stack.extend(missing)
-            continue
-        stack.pop()
+    for operand in postorder(predicate, lambda item: item.parts, texts):
         text = _format_operator(operand, [texts[part] for part in operand.parts])
         texts[operand] = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return texts[predicate]

@@ -123,7 +123,7 @@ def _inputs(analysis: Deadness, node: Node) -> tuple[EdgeCondition, ...]:
     names = [tensor.name for tensor in node.inputs] + [
         f"^{tensor.name}" for tensor in node.controls
     ]
-    sources = [*(tensor.node for tensor in node.inputs), *node.controls]
+    sources = node.predecessors
     return tuple(
         _source_iteration(analysis, source, name, predicate)
         for name, source, predicate in zip(names, sources, analysis.inputs(node), strict=True)

@@ -15,6 +15,7 @@ from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.resource_handles import is_same_variable, is_variable, variable_of_handle
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.traversal import downstream
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import lookup
 
@@ -285,13 +286,7 @@ def _is_state(tensor: Output) -> bool:
 
 def _has_any_path(start: Node, ends: Collection[Node]) -> bool:
     """True if data or control edges lead from a node to one of the ends."""
-    seen, todo = {start}, [start]
-    while todo:
-        for use in todo.pop().uses:
-            if use.node not in seen:
-                seen.add(use.node)
-                todo.append(use.node)
-    return not seen.isdisjoint(ends)
+    return not downstream([start]).keys().isdisjoint(ends)
 
 
 class ActivityAnalysis:

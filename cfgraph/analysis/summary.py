@@ -28,7 +28,7 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ir.traversal import ancestors, is_transfer, reachable_from
+from cfgraph.ir.traversal import ancestors, downstream, is_transfer
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.families.resource_variables import ReadVariableOp
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
@@ -38,7 +38,7 @@ from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 def _io_nodes(graph: Graph) -> set[Node]:
     """The nodes that read or write files, directly or in functions, and everything downstream."""
     touching = _io_functions(graph)
-    return reachable_from(graph, [node for node in graph if _does_io(node, touching)])
+    return set(downstream(node for node in graph if _does_io(node, touching)))
 
 
 def _io_functions(graph: Graph) -> set[str]:
@@ -268,7 +268,7 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     """
     path = f"./{path}" if path.startswith("-") and path != "-" else path
     tensors = [graph.tensor(endpoint.name) for endpoint in summary.outputs]
-    stuck = reachable_from(graph, [node for node in graph if node.op in summary.unrunnable_ops])
+    stuck = downstream([node for node in graph if node.op in summary.unrunnable_ops])
     tensors = without_io_nodes(graph, [tensor for tensor in tensors if tensor.node not in stuck])
     if summary.faults or not tensors or structural_errors(graph):
         return shlex.join(["cfgraph", "check", path])
@@ -334,7 +334,7 @@ def _depths(graph: Graph) -> dict[Node, int]:
     """The length of the longest path to each node, without back edges."""
     depths: dict[Node, int] = {}
     for node in frames(graph).order:
-        sources = (*(tensor.node for tensor in node.inputs), *node.controls)
+        sources = node.predecessors
         depths[node] = 1 + max((depths.get(source, 0) for source in sources), default=0)
     return depths
 

@@ -14,6 +14,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import ArgDef, Signature
+from cfgraph.ir.traversal import upstream
 from cfgraph.limits import check_deadline, current_limits
 
 UNKNOWN_OP_HINT: Final = "declare it: --op-def FILE, or cfgraph.load(path, op_defs=[FILE])"
@@ -137,15 +138,7 @@ class FunctionGraph:
 
     def needed(self) -> set[Node]:
         """Nodes that the outputs and the control outputs depend on."""
-        queue = [item.node for item in self.returns] + list(self.control_returns)
-        functions = set(queue)
-        while queue:
-            node = queue.pop()
-            for source in (*(item.node for item in node.inputs), *node.controls):
-                if source not in functions:
-                    functions.add(source)
-                    queue.append(source)
-        return functions
+        return set(upstream([*(item.node for item in self.returns), *self.control_returns]))
 
 
 # the graphs of functions that have only one instance

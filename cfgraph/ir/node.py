@@ -109,6 +109,11 @@ class Node(Displayed):
         ]
 
     @property
+    def predecessors(self) -> list[Node]:
+        """The nodes of the inputs and the control inputs; one that is read twice is there twice."""
+        return [*(tensor[0] for tensor in self.inputs), *self.controls]
+
+    @property
     def control_readers(self) -> list[Node]:
         """The nodes with a control edge from this one."""
         return [use.node for use in self.uses if use.slot == CONTROL]

@@ -60,7 +60,7 @@ def _require_local_inputs(node: Node, folder: Path) -> None:
     if not node.device:
         message = f"the node has no device; {_ONE_DEVICE}"
         raise UsageError(message, node=node, hint=hint)
-    for source in (*(item.node for item in node.inputs), *node.controls):
+    for source in node.predecessors:
         if source.device != node.device:
             message = f"the input {source.name!r} is on another device; {_ONE_DEVICE}"
             raise UsageError(message, node=node, hint=hint)

@@ -7,14 +7,16 @@ the same key, so the ancestors of a node cross devices.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import MERGE, NEXT_ITERATION, Role
+from cfgraph.limits import check_deadline
 
+_T = TypeVar("_T", bound=Hashable)
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 
 
@@ -196,16 +198,41 @@ def ancestors(
     return [node for node in graph if node in needed]
 
 
-def reachable_from(graph: Graph, sources: Iterable[Node]) -> set[Node]:
-    """The sources and all nodes that depend on one of them."""
-    reached = set(sources)
-    readers: dict[Node, list[Node]] = {}
-    for node in graph if reached else ():
-        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
-            readers.setdefault(source, []).append(node)
+def reachable(starts: Iterable[_T], neighbors: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
+    """The starts and all that neighbors of these lead to, in breadth-first order."""
+    reached = dict.fromkeys(starts)
     queue = list(reached)
-    while queue:
-        new = [node for node in readers.get(queue.pop(), ()) if node not in reached]
-        reached.update(new)
-        queue.extend(new)
+    for item in queue:
+        check_deadline()
+        for neighbor in neighbors(item):
+            if neighbor not in reached:
+                reached[neighbor] = None
+                queue.append(neighbor)
     return reached
+
+
+def upstream(targets: Iterable[Node]) -> dict[Node, None]:
+    """The targets and all nodes that they depend on, without rendezvous edges."""
+    return reachable(targets, lambda node: node.predecessors)
+
+
+def downstream(sources: Iterable[Node]) -> dict[Node, None]:
+    """The sources and all nodes that depend on one of them, without rendezvous edges."""
+    return reachable(sources, lambda node: [use[0] for use in node.uses])
+
+
+def postorder(start: _T, needs: Callable[[_T], Iterable[_T]], known: Container[_T]) -> Iterator[_T]:
+    """Yield all that is needed for `start` and not known, in an order in which it can be computed.
+
+    The caller adds each item to `known`. There must be no cycles.
+    """
+    stack = [start]
+    while stack:
+        item = stack[-1]
+        missing = [] if item in known else [each for each in needs(item) if each not in known]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        if item not in known:
+            yield item

@@ -27,7 +27,7 @@ from cfgraph.ir.library import remove_uncalled_functions
 from cfgraph.ir.names import first_names, name_list
 from cfgraph.ir.registry import ROLES, output_count
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ancestors, is_partitioned
+from cfgraph.ir.traversal import ancestors, is_partitioned, reachable
 from cfgraph.limits import check_deadline
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.lower.lower import drop_dangling_colocation
@@ -233,24 +233,21 @@ class ExtractionPlan:
 
     def _merges_after(self, tensors: Sequence[Output], kept: Collection[Node]) -> list[Node]:
         """Return the kept Merges that depend on cut tensors, outside of whole loops."""
-        reached: set[Node] = set()
         cut = frozenset(self.cut)
-        queue = [
+        readers = [
             use.node
             for tensor in tensors
             for use in tensor.node.uses
             if use.node in kept and _reads(use.node, tensor)
         ]
-        while queue:
-            node = queue.pop()
-            if node in reached:
-                continue
-            reached.add(node)
-            queue += [
+        reached = reachable(
+            readers,
+            lambda node: [
                 use.node
                 for use in node.uses
                 if use.node in kept and not all(item in cut for item in _between(node, use.node))
-            ]
+            ],
+        )
         merges = [node for node in self.nodes if node in reached]
         return [
             node

@@ -16,7 +16,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import AbstractTensor, Shape
-from cfgraph.ir.traversal import sends_by_recv
+from cfgraph.ir.traversal import reachable, sends_by_recv
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.engine.plan import NodePlan, Plan
@@ -38,21 +38,18 @@ def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
     """Nodes that compute values: needed nodes, and those whose type has no abstract tensor."""
     sends, uses = sends_by_recv(nodes), stacks(graph)
     opaque = [node for node in nodes if _is_opaque(node)]
-    queue = [output.node for plan in nodes.values() for output in _required_inputs(plan)]
-    queue += [output.node for node in opaque for output in _inspected_inputs(nodes[node])]
-    needed: set[Node] = set()
-    while queue:
-        node = queue.pop()
-        if node in needed or node not in nodes:
-            continue
-        needed.add(node)
-        queue += [output.node for output in node.inputs]
-        op = nodes[node].op
+    roots = [output for plan in nodes.values() for output in _required_inputs(plan)]
+    roots += [output for node in opaque for output in _inspected_inputs(nodes[node])]
+
+    def sources(node: Node) -> Iterator[Node]:
+        yield from (output.node for output in node.inputs if output.node in nodes)
         if node in sends:
-            queue.append(sends[node])
-        if op.placement.swap_role == "pop" and node in uses:
-            queue += uses[node].pushes
-    return needed.union(opaque)
+            yield sends[node]
+        if nodes[node].op.placement.swap_role == "pop" and node in uses:
+            yield from filter(nodes.__contains__, uses[node].pushes)
+
+    needed = reachable([output.node for output in roots if output.node in nodes], sources)
+    return {*needed, *opaque}
 
 
 def _required_inputs(plan: NodePlan) -> Iterator[Output]:

@@ -120,7 +120,7 @@ class QuiescentState:
         queue = deque(start)
         while queue and len(seen) < _MAX_VISITED_NODES:
             current, plan = queue.popleft()
-            for source in [*(output.node for output in plan.node.inputs), *plan.node.controls]:
+            for source in plan.node.predecessors:
                 previous = self.plan(source)
                 if previous is None or (source, id(current.iteration)) in seen:
                     continue

@@ -19,7 +19,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.names import name_list, require_names, unused_name
 from cfgraph.ir.node import node_name
-from cfgraph.ir.traversal import ancestors
+from cfgraph.ir.traversal import ancestors, reachable
 from cfgraph.limits import out_of_memory_error
 from cfgraph.ops.opdef.op import is_cluster_call, lookup
 from cfgraph.runtime.engine.plan import RunSpec, nodes_to_run
@@ -142,14 +142,13 @@ def partly_needed(spec: RunSpec, calls: Iterable[Node]) -> Iterator[Node]:
 def _body_ancestors(definition: FunctionDefinition, tensors: Iterable[str]) -> set[str]:
     """The arguments and nodes of a body that tensors depend on."""
     nodes = {node.name: node for node in definition.nodes}
-    found, todo = set[str](), [text.lstrip("^").partition(":")[0] for text in tensors]
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            if name in nodes:
-                todo += [text.lstrip("^").partition(":")[0] for text in nodes[name].inputs]
-    return found
+
+    def names(texts: Iterable[str]) -> list[str]:
+        return [text.lstrip("^").partition(":")[0] for text in texts]
+
+    return set(
+        reachable(names(tensors), lambda name: names(nodes[name].inputs) if name in nodes else ())
+    )
 
 
 def recluster_run(spec: RunSpec) -> RunSpec:

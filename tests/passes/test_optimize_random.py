@@ -17,7 +17,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ancestors, reachable_from
+from cfgraph.ir.traversal import ancestors, downstream
 from cfgraph.ops.opdef.op import back_edge_of, role_of
 from tests.analysis.random_graphs import RECIPES, RandomGraph, random_graph
 from tests.passes.random_programs import random_programs
@@ -35,7 +35,7 @@ def is_racy(node: Node, liveness: Deadness) -> bool:
 def comparable(before: Graph, after: Graph) -> list[str]:
     """Names of tensors outside of loops that both graphs have and whose values are defined."""
     liveness = deadness(before)
-    undefined = reachable_from(before, [node for node in before if is_racy(node, liveness)])
+    undefined = downstream(node for node in before if is_racy(node, liveness))
     found, remaining = frames(before), frames(after)
     return [
         node.name

@@ -20,6 +20,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, SWITCH
+from cfgraph.ir.traversal import postorder
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 
@@ -156,19 +157,10 @@ class PredicateValues:
 
     def value(self, output: Output) -> ValueNumber:
         """The value number of a tensor."""
-        stack = [output]
-        while stack:
-            at = stack[-1]
-            if at in self._of:
-                stack.pop()
-                continue
-            missing = [tensor for tensor in self._needs(at) if tensor not in self._of]
-            if missing:
-                stack.extend(missing)
-            else:
-                self._of[at] = self._decide(at)
-                self._follow(at)
-                stack.pop()
+        if output not in self._of:
+            for tensor in postorder(output, self._needs, self._of):
+                self._of[tensor] = self._decide(tensor)
+                self._follow(tensor)
         return self._of[output]
 
     def _follow(self, output: Output) -> None:

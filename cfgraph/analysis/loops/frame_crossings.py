@@ -15,6 +15,7 @@ from typing import Final
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import reachable
 from cfgraph.ops.opdef.op import lookup, role_of, strip_identities
 
 _SERVED: Final = (Role.NEXT_ITERATION, Role.LOOP_COND, Role.EXIT)
@@ -194,18 +195,16 @@ def _intended_frame(graph_frames: Frames, reader: Node, sources: Iterable[Frame]
 
 def _served_frames(graph_frames: Frames, start: Node) -> set[Frame]:
     """The frames of the NextIterations, LoopConds, and Exits that depend on a node."""
-    seen, todo = {start}, [start]
-    found: set[Frame] = set()
-    while todo:
-        node = todo.pop()
+
+    def readers(node: Node) -> list[Node]:
         if role_of(node) in _SERVED:
-            found.update(_frames_of_loop(graph_frames, node))
-            continue
-        for use in node.uses:
-            if use.slot != CONTROL and use.node not in seen and use.node in graph_frames.of:
-                seen.add(use.node)
-                todo.append(use.node)
-    return found
+            return []
+        return [
+            use.node for use in node.uses if use.slot != CONTROL and use.node in graph_frames.of
+        ]
+
+    served = [node for node in reachable([start], readers) if role_of(node) in _SERVED]
+    return {frame for node in served for frame in _frames_of_loop(graph_frames, node)}
 
 
 def _frames_of_loop(graph_frames: Frames, node: Node) -> Iterator[Frame]:

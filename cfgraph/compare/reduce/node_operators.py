@@ -90,7 +90,7 @@ def only_needed_by(removed: Collection[Node]) -> set[str]:
     queue = list(gone)
     while queue:
         node = queue.pop()
-        for source in (*(item.node for item in node.inputs), *node.controls):
+        for source in node.predecessors:
             if source not in gone and all(use.node in gone for use in source.uses):
                 gone.add(source)
                 queue.append(source)

@@ -177,7 +177,7 @@ def _grown(subject: Subject, seeds: Collection[str], radius: int, forward: bool)
 
 
 def _sources(node: Node, sends: Mapping[Node, Node]) -> list[Node]:
-    sources = [*(item.node for item in node.inputs), *node.controls]
+    sources = node.predecessors
     return [*sources, sends[node]] if node in sends else sources
 
 

@@ -239,4 +239,4 @@ def dead_ends(graph: Graph, names: Collection[str]) -> Iterator[Node]:
         if node not in gone and all(use.node in gone for use in node.uses):
             gone.add(node)
             yield node
-            queue += [*(item.node for item in node.inputs), *node.controls]
+            queue += node.predecessors

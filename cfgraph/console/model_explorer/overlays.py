@@ -107,7 +107,7 @@ def _live_edges(view: GraphView, how_often: str) -> list[Edge]:
     return [
         (source, node)
         for node in view.graph
-        for source in (*(item.node for item in node.inputs), *node.controls)
+        for source in node.predecessors
         if view.liveness[source].how_often == how_often
         if how_often == "never" or view.liveness[source].group not in of_loops
     ]

@@ -88,7 +88,7 @@ class ValuePassing:
         elif role_of(node) is not None or op.aliasing.is_identity:
             _forward_values(graph, node, types)
         elif is_a(node, VarIsInitializedOp, IsVariableInitialized):
-            controls = dict.fromkeys([*(x.node for x in node.inputs), *node.controls])
+            controls = dict.fromkeys(node.predecessors)
             graph.connect(node, (), controls)
             value = TensorValue(np.array(True))
             graph.set_op(node, "Const", {"dtype": bool_, "value": value})

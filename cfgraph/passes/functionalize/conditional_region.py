@@ -111,7 +111,7 @@ def region_cone(boundary: ContextBoundary, targets: Sequence[Node]) -> RegionCon
                     todo += node.controls
             elif role_of(node) is Role.SWITCH:
                 # a call that waits for the sources of a Switch need not wait for it
-                todo += [*(tensor.node for tensor in node.inputs), *node.controls]
+                todo += node.predecessors
             else:
                 controls[node] = None
             continue
@@ -391,7 +391,7 @@ def deciding_switch(conditions: Deadness, node: Node, live: Predicate) -> Output
             is_selected = conditions.solver.equal(conditions.of(tensor), live) is True
             if is_selected and not implies(conditions.of_control(tensor.node), live):
                 return tensor
-        for source in (*(tensor.node for tensor in current.inputs), *current.controls):
+        for source in current.predecessors:
             if source not in seen and role_of(source) not in _OPAQUE_ROLES:
                 seen.add(source)
                 todo.append(source)

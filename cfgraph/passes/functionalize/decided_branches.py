@@ -16,7 +16,7 @@ from cfgraph.analysis.deadness.deadness import Deadness, Predicate
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ancestors, reachable_from
+from cfgraph.ir.traversal import ancestors, downstream
 from cfgraph.ops.opdef.op import back_edge_of, role_of, strip_identities
 from cfgraph.passes.functionalize.function_body import must_run_once
 
@@ -75,7 +75,7 @@ class DecidedBranches:
     @cached_property
     def _ordered(self) -> Collection[Node]:
         # also through the back edges of loops
-        return reachable_from(self.graph, filter(must_run_once, self.graph))
+        return downstream(filter(must_run_once, self.graph))
 
     def _effects_among(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the nodes that have effects or follow some."""
@@ -197,7 +197,7 @@ def _running_sources(nodes: Iterable[Node], dead: Collection[Node]) -> Iterable[
         if node not in dead:
             yield node
             continue
-        sources = dict.fromkeys([*(tensor.node for tensor in node.inputs), *node.controls])
+        sources = dict.fromkeys(node.predecessors)
         new = [source for source in sources if source not in todo]
         todo.update(dict.fromkeys(new))
         pending += new

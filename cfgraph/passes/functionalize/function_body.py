@@ -53,7 +53,7 @@ def ordered_nodes(inside: Collection[Node]) -> dict[Node, None]:
     """Return the nodes that run once, and the nodes inside that follow one of them, in order."""
     ordered: dict[Node, None] = {}
     for node in topological_order(inside).nodes:
-        sources = (*(tensor.node for tensor in node.inputs), *node.controls)
+        sources = node.predecessors
         if must_run_once(node) or any(source in ordered for source in sources):
             ordered[node] = None
     return ordered
@@ -133,7 +133,7 @@ class FunctionBodyWriter:
                 continue
             seen.add(control)
             if role_of(control) in _OMITTED_ROLES:
-                todo += [*(tensor.node for tensor in control.inputs), *control.controls]
+                todo += control.predecessors
             else:
                 yield control
 

@@ -305,7 +305,7 @@ def _ordered_in_loop(order: Sequence[Node]) -> set[Node]:
     for node in order:
         if back_edge_of(node) is not None:
             continue
-        sources = (*(tensor.node for tensor in node.inputs), *node.controls)
+        sources = node.predecessors
         if must_run_once(node) or not ordered.isdisjoint(sources):
             ordered.add(node)
     return ordered
@@ -338,7 +338,7 @@ def _require_condition_first(form: LoopForm, order: Sequence[Node]) -> None:
         if back_edge_of(node) is not None:
             continue
         is_partial = form.phases.get(node) != EVERY_ITERATION
-        sources = (*(tensor.node for tensor in node.inputs), *node.controls)
+        sources = node.predecessors
         if not (is_partial and must_run_once(node)) and late.isdisjoint(sources):
             continue
         late.add(node)

@@ -20,6 +20,7 @@ from cfgraph.analysis.loops.while_loop import AffineBound, affine_bound, static_
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import upstream
 from cfgraph.ops.families.stacks import StackPopV2, StackPushV2, StackV2
 from cfgraph.ops.opdef.op import Op, is_a, lookup
 from cfgraph.ops.shape_inference import StaticShapes
@@ -283,17 +284,12 @@ def _require_order(
     push: Node, pop: Node, push_loop: Frame, pop_loop: Frame, frames: Frames
 ) -> None:
     """Raise RegionRejected if the pushing loop depends on the popping loop."""
-    todo = dict.fromkeys((*push_loop.enters, *push_loop.nodes))
-    for node in (queue := list(todo)):
+    for node in upstream((*push_loop.enters, *push_loop.nodes)):
         # nodes of other lists were added after `frames`; they depend on loops that it knows
         frame = frames.of.get(node)
         if frame is not None and frame.is_within(pop_loop):
             text = f"{push.name} depends on the loop of {pop.name}"
             raise region_rejected("list", text, node=push.name)
-        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
-            if source not in todo:
-                todo[source] = None
-                queue.append(source)
 
 
 def _require_each_iteration(node: Node, loops: tuple[Frame, ...], liveness: LivenessRule) -> None:

@@ -24,6 +24,7 @@ from cfgraph.ir.dtypes import NUMERIC_KINDS, variant
 from cfgraph.ir.graph import Graph, Node, Output, Use
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.traversal import reachable
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.ranges import Range
 from cfgraph.ops.families.tensor_array_ops import (
@@ -368,11 +369,9 @@ def _is_harmless_reader(
 
 def _transitive_predecessors(node: Node, *, same_iteration: bool) -> set[Node]:
     """Return a node and its predecessors, across iterations unless `same_iteration`."""
-    reached, queue = {node}, [node]
-    for current in queue:
-        if same_iteration and role_of(current) is Role.NEXT_ITERATION:
-            continue
-        new = {*(tensor.node for tensor in current.inputs), *current.controls} - reached
-        reached |= new
-        queue += new
-    return reached
+
+    def predecessors(current: Node) -> list[Node]:
+        is_end = same_iteration and role_of(current) is Role.NEXT_ITERATION
+        return [] if is_end else current.predecessors
+
+    return set(reachable([node], predecessors))

@@ -71,7 +71,7 @@ def remove_unread(
     todo = [*nodes]
     while todo:
         node = todo.pop()
-        sources = dict.fromkeys([*(tensor.node for tensor in node.inputs), *node.controls])
+        sources = dict.fromkeys(node.predecessors)
         graph.remove(node)
         removed.append(node)
         todo += [source for source in sources if not source.uses and is_removable(source)]

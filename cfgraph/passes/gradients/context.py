@@ -18,6 +18,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import unused_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.traversal import postorder
 from cfgraph.limits import current_limits
 from cfgraph.ops.opdef.gradient_api import InputGradients
 from cfgraph.ops.opdef.op import lookup, role_of
@@ -125,19 +126,10 @@ class ShapeSources:
 
     def of(self, x: Output) -> Output:
         """The source of the shape of a tensor: one computed before it, or the tensor itself."""
-        sources, trail = self._sources, [x]
-        while trail:
-            x = trail[-1]
-            if x in sources:
-                trail.pop()
-                continue
-            inputs = self._shape_inputs(x.node)
-            missing = [tensor for tensor in inputs if tensor not in sources]
-            if missing:
-                trail.extend(missing)
-                continue
-            found = {sources[tensor] for tensor in inputs}
-            sources[x] = found.pop() if len(found) == 1 else x
+        sources = self._sources
+        for tensor in postorder(x, lambda item: self._shape_inputs(item.node), sources):
+            found = {sources[item] for item in self._shape_inputs(tensor.node)}
+            sources[tensor] = found.pop() if len(found) == 1 else tensor
         return sources[x]
 
     def _shape_inputs(self, node: Node) -> list[Output]:

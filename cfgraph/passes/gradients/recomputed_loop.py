@@ -26,6 +26,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.traversal import downstream, reachable
 from cfgraph.ops.families.stacks import StackHandle
 from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
 from cfgraph.ops.opdef.op import is_a, lookup
@@ -92,14 +93,8 @@ class Purity:
 
     def _written_downstream(self, region: Region) -> set[Hashable]:
         """The resources that nodes downstream of a loop write."""
-        downstream = dict.fromkeys(use.node for node in region.frame.exits for use in node.uses)
-        todo = list(downstream)
-        while todo:
-            for use in todo.pop().uses:
-                if use.node not in downstream:
-                    downstream[use.node] = None
-                    todo.append(use.node)
-        return {access.resource for access in self._effects.accesses(downstream) if access.writes}
+        later = downstream(use.node for node in region.frame.exits for use in node.uses)
+        return {access.resource for access in self._effects.accesses(later) if access.writes}
 
 
 def array_access(node: Node) -> str:
@@ -168,14 +163,10 @@ class RecomputingLoopRule:
                 for reader in node.control_readers:
                     waits = [flow.node if item is node else item for item in reader.controls]
                     graph.set_controls(reader, waits)
-        todo = [node for node in self._clones if any(use.node not in clones for use in node.uses)]
-        needed = set(todo)
-        while todo:
-            node = todo.pop()
-            for source in (*(x.node for x in node.inputs), *node.controls):
-                if source in clones and source not in needed:
-                    needed.add(source)
-                    todo.append(source)
+        needed = reachable(
+            [node for node in self._clones if any(use.node not in clones for use in node.uses)],
+            lambda node: filter(clones.__contains__, node.predecessors),
+        )
         graph.remove(*(node for node in self._clones if node not in needed))
         _move_stacks(graph, bypassed)
 

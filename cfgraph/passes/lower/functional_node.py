@@ -20,6 +20,7 @@ from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.library import select_implementation
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import upstream
 from cfgraph.ops.families.constants import Identity, IdentityN
 from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, function_calls, has_effect, is_a
@@ -181,16 +182,10 @@ class FunctionSummary:
 
     def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
         """The nodes that some outputs (a bit mask) and the effects depend on, sources first."""
-        todo = [node for node, _ in self.final_effects]
-        todo += [x.node for k, x in enumerate(function.returns) if outputs >> k & 1]
-        needed_outputs: set[Node] = set()
-        while todo:
-            node = todo.pop()
-            if node not in needed_outputs:
-                needed_outputs.add(node)
-                todo.extend(x.node for x in node.inputs)
-                todo.extend(node.controls)
-        return tuple(node for node in self.order if node in needed_outputs)
+        roots = [node for node, _ in self.final_effects]
+        roots += [x.node for k, x in enumerate(function.returns) if outputs >> k & 1]
+        needed = upstream(roots)
+        return tuple(node for node in self.order if node in needed)
 
     def used_arguments(self, function: FunctionGraph) -> set[int]:
         """The arguments that the first output depends on, or that effects read."""

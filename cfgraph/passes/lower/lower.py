@@ -53,7 +53,7 @@ def remove_unread(graph: Graph, added: Iterable[Node]) -> None:
     todo = [node for node in candidates if _is_unused(node)]
     while todo:
         node = todo.pop()
-        sources = dict.fromkeys([*(item.node for item in node.inputs), *node.controls])
+        sources = dict.fromkeys(node.predecessors)
         del candidates[node]
         graph.remove(node)
         todo.extend(n for n in sources if n in candidates and _is_unused(n))

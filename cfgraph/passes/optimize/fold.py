@@ -173,10 +173,7 @@ def _drop_guards(context: RewriteContext, node: Node) -> None:
 def _required_guards(guards: tuple[Node, ...]) -> tuple[Node, ...]:
     """The guards that are neither constants of the whole graph nor implied by another guard."""
     implied = {
-        source
-        for guard in guards
-        if role_of(guard) is None
-        for source in (*(tensor.node for tensor in guard.inputs), *guard.controls)
+        source for guard in guards if role_of(guard) is None for source in guard.predecessors
     }
     return tuple(
         guard

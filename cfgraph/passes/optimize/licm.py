@@ -140,7 +140,7 @@ def _replace(
     name = graph.unique_name(f"{node.name}/Enter")
     entered = graph.create(name, "Enter", [copies[node].output()], (), attrs, node.device)
     context.log(RULE, node, node.op, entered.name)
-    sources = [*(tensor.node for tensor in node.inputs), *node.controls]
+    sources = node.predecessors
     if found.guards or node.control_readers or node in context.protected:
         graph.connect(node, [entered.output()], tuple(found.guards))
         graph.set_op(node, "Identity", {"T": types[0], **inherited_annotations(node)})

@@ -21,7 +21,7 @@ from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
-from cfgraph.ir.traversal import reachable_from
+from cfgraph.ir.traversal import downstream
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import (
     CUSTOM_GRADIENT_ATTR,
@@ -115,7 +115,7 @@ class RewriteContext:
             if liveness.frames.of_outputs[tensor.node] is not root
             or not liveness.always_live(tensor)
         ]
-        return frozenset(fed | reachable_from(self.graph, conditional))
+        return frozenset(fed | downstream(conditional).keys())
 
     # -- analyses --------------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class RewriteContext:
                 return False
             if not visit(node):
                 continue
-            sources = (*(item.node for item in node.inputs), *node.controls)
+            sources = node.predecessors
             back = role_of(node) is Role.MERGE
             for source in sources:
                 if source in seen or (back and role_of(source) is Role.NEXT_ITERATION):
@@ -347,7 +347,7 @@ class RewriteContext:
             node = todo.pop()
             if self.graph.nodes.get(node.name) is not node or not self.is_removable(node):
                 continue
-            sources = dict.fromkeys([*(item.node for item in node.inputs), *node.controls])
+            sources = dict.fromkeys(node.predecessors)
             self.graph.remove(node)
             todo.extend(sources)
 

@@ -28,6 +28,7 @@ from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import reachable
 from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.opdef.op import has_effect, lookup, role_of
 from cfgraph.passes.lower.lower import drop_dangling_colocation, remove_unread, restore_order
@@ -160,15 +161,8 @@ class LoopUnroller:
 
     def _ancestors(self, nodes: Iterable[Node]) -> dict[Node, None]:
         """Nodes, and all nodes of the loop that they depend on, also in earlier iterations."""
-        found = dict.fromkeys(nodes)
-        members, todo = set(self.nodes), [*found]
-        while todo:
-            current = todo.pop()
-            sources = (*(x.node for x in current.inputs), *current.controls)
-            new = [item for item in sources if item in members and item not in found]
-            found.update(dict.fromkeys(new))
-            todo += new
-        return found
+        members = set(self.nodes)
+        return reachable(nodes, lambda node: filter(members.__contains__, node.predecessors))
 
     def _unawaited(self) -> str | None:
         """A node that may fail or has an effect, of which only the last copy would be awaited."""
@@ -207,13 +201,7 @@ class LoopUnroller:
 
     def arrivals(self, control: Node, dead: frozenset[Output | Node]) -> list[Node]:
         """The live nodes after which a node has run, or has arrived dead."""
-        found = dict.fromkeys([control])
-        for node in (todo := [control]):
-            if node in dead:
-                sources = (*(x.node for x in node.inputs), *node.controls)
-                new = [source for source in sources if source not in found]
-                found.update(dict.fromkeys(new))
-                todo += new
+        found = reachable([control], lambda node: node.predecessors if node in dead else ())
         return [node for node in found if node not in dead]
 
     def _late_arrivals(self) -> str | None:

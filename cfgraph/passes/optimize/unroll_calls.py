@@ -21,6 +21,7 @@ from cfgraph.ir.dtypes import int32
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import reachable
 from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.opdef.op import function_calls, lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
@@ -136,13 +137,7 @@ def _trip_count(context: RewriteContext, node: Node) -> int | str:
 
 def _test(cond: Node) -> list[Node]:
     """The nodes of a lowered loop that decide about an iteration, without its body."""
-    found = dict.fromkeys([cond])
-    for node in (todo := [cond]):
-        if role_of(node) is not Role.MERGE:
-            sources = (*(x.node for x in node.inputs), *node.controls)
-            new = [item for item in sources if item not in found]
-            found.update(dict.fromkeys(new))
-            todo += new
+    found = reachable([cond], lambda node: () if role_of(node) is Role.MERGE else node.predecessors)
     return [node for node in found if role_of(node) is not Role.MERGE]
 
 

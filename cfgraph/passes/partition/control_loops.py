@@ -205,7 +205,7 @@ class ControlLoops:
             if frames.of[node] is frame and loops.is_variable(node):
                 variables[node] = None
                 continue
-            for source in (*(tensor.node for tensor in node.inputs), *node.controls):
+            for source in node.predecessors:
                 if source not in seen and frames.of_outputs[source].is_within(frame):
                     seen.add(source)
                     if frames.of[source].is_within(frame):

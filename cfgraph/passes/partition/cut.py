@@ -30,6 +30,7 @@ from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import downstream, upstream
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import has_effect, makes_handle, may_write, role_of
 from cfgraph.passes.partition.branch_conditions import ALWAYS_LIVE
@@ -108,10 +109,7 @@ class EffectReachability:
         stateful = [node for node in graph if _touches_state(node)]
         if not any(map(may_write, stateful)):
             stateful = []
-        self._downstream = _reachable_nodes(stateful, lambda node: (use.node for use in node.uses))
-        self._upstream = _reachable_nodes(
-            stateful, lambda node: (*(tensor.node for tensor in node.inputs), *node.controls)
-        )
+        self._downstream, self._upstream = downstream(stateful), upstream(stateful)
 
     def are_ordered(self, first: Node, second: Node) -> bool:
         """Return true if a path from `first` to `second` may order two effects."""
@@ -127,20 +125,6 @@ def _touches_state(node: Node) -> bool:
 
 def _has_reference(node: Node) -> bool:
     return any(dtype.is_ref for dtype in registry.output_types(node) or ())
-
-
-def _reachable_nodes(
-    start: Iterable[Node], neighbors: Callable[[Node], Iterable[Node]]
-) -> set[Node]:
-    reached = set(start)
-    todo = list(reached)
-    while todo:
-        check_deadline()
-        for node in neighbors(todo.pop()):
-            if node not in reached:
-                reached.add(node)
-                todo.append(node)
-    return reached
 
 
 # TensorFlow rejects 0, which stands for an unknown device

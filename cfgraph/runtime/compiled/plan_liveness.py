@@ -332,7 +332,7 @@ class PlanLiveness:
         worklist, seen = list(info.frame.loop_conds), set(info.frame.loop_conds)
         while worklist:
             node = worklist.pop()
-            for source in [*(output.node for output in node.inputs), *node.controls]:
+            for source in node.predecessors:
                 if source not in seen and source in self.live:
                     seen.add(source)
                     role = self.plan.nodes[source].op.role

@@ -19,7 +19,7 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ancestors, is_partitioned, reachable_from
+from cfgraph.ir.traversal import ancestors, downstream, is_partitioned
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.omitted import find_omission
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
@@ -341,7 +341,7 @@ def _runnable_ops(graph: Graph, nodes: Collection[Node]) -> dict[str, type[Op]]:
 def _possibly_dead(graph: Graph, nodes: Collection[Node]) -> Collection[Node]:
     """The nodes behind a Switch, or behind a Recv, which may receive a dead token."""
     sources = [node for node in nodes if ROLES[node.op] in (Role.SWITCH, Role.RECV)]
-    return reachable_from(graph, sources)
+    return downstream(sources)
 
 
 def _op_with_nodes(op: str, names: list[str]) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import MERGE, NEXT_ITERATION
+from cfgraph.ir.traversal import reachable
 from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
@@ -63,20 +64,17 @@ class ImpliedOrder:
     ) -> set[Node]:
         """The nodes that the sources depend on, without those that are known."""
         plans = self._plan.nodes
-        reached = {node for node in sources if node in plans and node not in known}
-        queue = list(reached)
-        while queue:
-            node = queue.pop()
-            for source in (*(tensor.node for tensor in node.inputs), *node.controls):
-                if source in reached or source in known or source not in plans:
-                    continue
-                is_back_edge = plans[node].op.role is MERGE and (
-                    plans[source].op.role is NEXT_ITERATION
-                )
-                if not (same_iteration and is_back_edge):
-                    reached.add(source)
-                    queue.append(source)
-        return reached
+
+        def unknown(nodes: Iterable[Node]) -> list[Node]:
+            return [node for node in nodes if node in plans and node not in known]
+
+        def predecessors(node: Node) -> list[Node]:
+            found = unknown(node.predecessors)
+            if same_iteration and plans[node].op.role is MERGE:
+                return [source for source in found if plans[source].op.role is not NEXT_ITERATION]
+            return found
+
+        return set(reachable(unknown(sources), predecessors))
 
     def _is_observable(self, node: Node) -> bool:
         """True for a node that may fail, or reads or changes what outlives it."""

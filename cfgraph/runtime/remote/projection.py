@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
+from cfgraph.ir.traversal import RendezvousKey, reachable, rendezvous_key
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.compiled.engine import is_repeatable
 from cfgraph.runtime.compiled.generate import CodeGenerator
@@ -141,17 +141,13 @@ class Projection:
 
     def _ordering_sends(self) -> Iterator[Node]:
         """The Sends whose messages order nodes that do not read them, by control edges."""
-        sources = [control for node in self._plan.nodes for control in node.controls]
-        seen = set[Node]()
-        while sources:
-            node = sources.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            if node in self._recvs:
-                yield node
-            elif node.inputs and _is_forwarding(node):
-                sources.append(node.inputs[0].node)
+
+        def forwarded(node: Node) -> list[Node]:
+            is_end = node in self._recvs or not node.inputs or not _is_forwarding(node)
+            return [] if is_end else [node.inputs[0].node]
+
+        controls = [control for node in self._plan.nodes for control in node.controls]
+        yield from filter(self._recvs.__contains__, reachable(controls, forwarded))
 
     # -- division --------------------------------------------------------------------------------
 

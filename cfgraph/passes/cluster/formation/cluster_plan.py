@@ -86,7 +86,7 @@ class ClusterGrowth:
             return RejectionReason("tangled loops", text)
         if self.liveness.is_candidate(node):
             return None
-        sources = dict.fromkeys([*(tensor.node for tensor in node.inputs), *node.controls])
+        sources = dict.fromkeys(node.predecessors)
         conditions = [f"{source.name}: {self.liveness.condition(source)}" for source in sources]
         return RejectionReason("mismatch", "; ".join(conditions), {"inputs": conditions})
 
@@ -276,7 +276,7 @@ class ClusterPlan:
         growth = self.growth
         vertex_of, candidates = growth.dependencies.vertex_of, growth.candidates
         for node in growth.liveness.frames.order:
-            sources = dict.fromkeys([*(tensor.node for tensor in node.inputs), *node.controls])
+            sources = dict.fromkeys(node.predecessors)
             for source in sources:
                 a, b = vertex_of[source], vertex_of[node]
                 if a != b and a in candidates and b in candidates:

@@ -191,7 +191,7 @@ def _propagate_bits(order: Iterable[Node], marked: Mapping[Node, int]) -> dict[N
 
 
 def _predecessors(node: Node) -> list[Node]:
-    return [*(tensor.node for tensor in node.inputs), *node.controls]
+    return node.predecessors
 
 
 def _has_lasting_effect(node: Node, effects: EffectAnalysis) -> bool:
