@@ -26,7 +26,7 @@ from cfgraph.compare.tensorflow.messages import (
 )
 from cfgraph.compare.tensorflow.mode_comparison import compare_modes
 from cfgraph.compare.tensorflow.modes import MODES
-from cfgraph.compare.tensorflow.processes import ModePool, TensorFlowHost
+from cfgraph.compare.tensorflow.processes import ModeFailure, ModePool, TensorFlowHost
 from cfgraph.compare.tensorflow.reduce_mode import start_oracle
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.limits import limited
@@ -152,6 +152,19 @@ def test_equal_failures_have_one_signature(pool: ModePool) -> None:
     assert second is not None
     assert first.signature == second.signature
     assert first.signature[2] == "planted at"
+
+
+TRACED = "Graph execution error:\n\nDetected at node Pad defined at (most recent call last):\n"
+TRACES = ["<stack traces unavailable>\n", '  File "model.py", line 3, in call\n\n', ""]
+
+
+@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize("count", ["", "2 root error(s) found.\n"])
+def test_the_reason_of_a_failure_follows_its_trace(trace: str, count: str) -> None:
+    text = f"{TRACED}{trace}{count}Input 1 of op Pad must be a constant.\n\t [[{{{{node Pad}}}}]]"
+    failure = ModeFailure("error", text, "InvalidArgumentError")
+    assert failure.reason == "Input 1 of op Pad must be a constant."
+    assert failure.signature[2] == "Input # of op Pad must be a constant."
 
 
 def test_a_race_is_not_what_is_left_of_a_fault(pool: ModePool) -> None:

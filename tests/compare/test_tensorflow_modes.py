@@ -149,3 +149,26 @@ t = Neg(b) {T=float32}
         )
         assert done.returncode == status, done.stderr
         assert ("AssertionError" in done.stderr) == bool(status)
+
+
+RUN_EACH = """
+import os, runpy, sys
+import tensorflow
+for path in sys.argv[1:]:
+    pid = os.fork()
+    if not pid:
+        try:
+            runpy.run_path(path)
+        except Exception as error:
+            print(f"{path} fails: {type(error).__name__}", flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_each_published_script_fails_with_tensorflow_alone(root: Path) -> None:
+    paths = sorted(str(path) for path in (root / "docs" / "findings").glob("*.py"))
+    result = subprocess.run(
+        [sys.executable, "-c", RUN_EACH, *paths], capture_output=True, text=True, check=True
+    )
+    assert [path for path in paths if f"{path} fails: " not in result.stdout] == []

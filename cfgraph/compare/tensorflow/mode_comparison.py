@@ -252,11 +252,10 @@ def _mode_error(mode: Mode, failure: ModeFailure) -> ModeFailed:
 
     Raises Unsupported if the mode cannot run the graph.
     """
-    text = f"{failure.error}: {failure.message}" if failure.error else failure.message
-    lines = text.splitlines() or [failure.kind]
+    reason = f"{failure.error}: {failure.reason}" if failure.error else failure.reason
     if failure.kind == "unsupported":
-        raise Unsupported(f"TensorFlow ({mode.name}) cannot run the graph: {lines[0]}")
-    message = f"TensorFlow ({mode.name}) {_FAILURE_VERBS[failure.kind]} {lines[0]}"
+        raise Unsupported(f"TensorFlow ({mode.name}) cannot run the graph: {reason}")
+    message = f"TensorFlow ({mode.name}) {_FAILURE_VERBS[failure.kind]} {reason}"
     error = ModeFailed(message, hint="\n".join(failure.log) or None)
     error.kind, error.signature = failure.kind, failure.signature
     return error

@@ -47,6 +47,11 @@ _UNCOMPILED: Final = re.compile(
     r"|neither a custom op nor a flex op|Op type not registered"
     r"|No OpKernel was registered|No registered '[^']*' OpKernel"
 )
+# lines before the reason in a message of the executor
+_TRACE: Final = re.compile(
+    r"\s*$|Graph execution error:|Detected at node |<stack traces unavailable>|\s+File "
+    r"|\d+ root error\(s\) found"
+)
 _NUMBERS: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _NAMES: Final = re.compile(r"\{\{[^}]*\}\}|'[^']*'|\"[^\"]*\"|\[[^\]]*\]")
 
@@ -66,10 +71,15 @@ class ModeFailure:
     log: tuple[str, ...] = ()
 
     @property
+    def reason(self) -> str:
+        """The first line of the message after the trace of a node."""
+        lines = self.message.splitlines()
+        return next((line.strip() for line in lines if not _TRACE.match(line)), self.kind)
+
+    @property
     def signature(self) -> tuple[str, str, str]:
-        """Kind, error class, and message without names and numbers, equal for equal failures."""
-        text = self.message.partition("\n")[0]
-        return self.kind, self.error, _NUMBERS.sub("#", _NAMES.sub("", text)).strip()
+        """Kind, error class, and reason without names and numbers, equal for equal failures."""
+        return self.kind, self.error, _NUMBERS.sub("#", _NAMES.sub("", self.reason)).strip()
 
 
 @dataclass(frozen=True, slots=True)
