@@ -21,6 +21,7 @@ from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.units import format_count
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.cluster.formation.report import (
     EDGE_REASONS,
@@ -40,7 +41,7 @@ _ALWAYS_LIVE: Final = "true"
 def print_summary(out: Page, report: Clustering) -> None:
     """Print the clusters, and the number of unclustered nodes per reason."""
     share = f"{report.coverage:.0%}".replace("%", " %")
-    count = _plural(len(report.clusters), "cluster")
+    count = format_count(len(report.clusters), "cluster")
     out.heading(f"clustered {report.clustered} of {report.nodes} nodes", f"{share}, in {count}")
     if report.clusters:
         out.table(_clusters_table(report))
@@ -51,7 +52,7 @@ def print_summary(out: Page, report: Clustering) -> None:
     reasons = report.histogram()
     if reasons:
         out.line()
-        out.heading("not clustered", _plural(len(report.outside), "node"))
+        out.heading("not clustered", format_count(len(report.outside), "node"))
         out.table(_reasons_table(report, reasons))
 
 
@@ -171,16 +172,12 @@ def print_exclusions(out: Page, report: Clustering) -> None:
 def print_what_if(out: Page, report: Clustering, gain: CompilationGain) -> None:
     """Print what would be clustered if some ops compiled."""
     out.line()
-    change = f"{gain.more:+d} nodes, in {_plural(gain.clusters, 'cluster')}"
+    change = f"{gain.more:+d} nodes, in {format_count(gain.clusters, 'cluster')}"
     out.heading(f"if {', '.join(gain.ops)} compiled", change)
     for line in flowed(gain.nodes):
         out.line(line)
     for name, reason in gain.still_outside.items():
         out.line(f"  {name} would stay outside: {reason.kind}: {reason.text}", "dim")
-
-
-def _plural(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 FORMATS: Final = ("text", "json", "dot")

@@ -14,6 +14,7 @@ from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde.saved_model import SavedSignature
+from cfgraph.ir.units import format_count
 from cfgraph.passes.functionalize.functionalize import Functionalization, functionalize
 from cfgraph.passes.functionalize.report import RegionReport
 
@@ -77,13 +78,15 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
         report = self.report
         total, rejected = len(report.regions), report.rejected
         if total:
-            out.heading(f"functionalized {total - len(rejected)} of {total} region{_plural(total)}")
+            out.heading(
+                f"functionalized {total - len(rejected)} of {format_count(total, 'region')}"
+            )
             out.table(self.rows())
         else:
             out.line("nothing to functionalize")
         if report.dropped:
             count = len(report.dropped)
-            out.line(f"dropped {count} node{_plural(count)} that no result needs")
+            out.line(f"dropped {format_count(count, 'node')} that no result needs")
         if rejected:
             out.line()
             keep = "keeps" if len(rejected) == 1 else "keep"
@@ -114,7 +117,3 @@ def _summary(region: RegionReport) -> str:
     if region.code is not None:
         return catalog()[region.code].title
     return "" if region.reason is None else region.reason.text
-
-
-def _plural(count: int) -> str:
-    return "s" * (count != 1)

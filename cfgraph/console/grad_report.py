@@ -16,6 +16,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.serde.saved_model import SavedSignature, SignatureTensor
 from cfgraph.ir.serde.saved_model_writer import extended_signature
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.units import format_count
 from cfgraph.ops.families.stacks import StackPushV2
 from cfgraph.ops.opdef.op import is_a, role_of
 from cfgraph.ops.shape_inference import infer_shapes
@@ -192,4 +193,4 @@ def _ys_text(ys: Sequence[str]) -> str:
 def _count_text(count: int, singular: str, plural: str = "") -> str:
     if not count and not singular.startswith("node"):
         return ""
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+    return f"{count} {plural}" if plural and count != 1 else format_count(count, singular)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ from cfgraph.ir.devices import short_device_name, short_device_names
 from cfgraph.ir.graph import Output
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import is_partitioned
-from cfgraph.ir.units import format_duration
+from cfgraph.ir.units import format_count, format_duration
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled_cluster import CompiledCluster
 from cfgraph.runtime.prepared_runs import RunResult
@@ -49,24 +49,20 @@ def cluster_notes(launches: ClusterRunner) -> Iterator[str]:
         sum(cluster.fused for cluster in clusters),
     )
     by = "NumPy" if fused == calls else "XLA"
-    parts = [f"{_cluster_count(clusters)} run by {by}: {calls} call{'s' * (calls != 1)}"]
+    parts = [f"{format_count(len(clusters), 'cluster')} run by {by}: {format_count(calls, 'call')}"]
     if fused and fused != calls:
         parts.append(f"{fused} of them by NumPy")
     times = sum(cluster.compiled_times for cluster in clusters)
     if times:
         seconds = sum(cluster.seconds for cluster in clusters)
-        parts.append(f"{times} compilation{'s' * (times != 1)} in {format_duration(seconds * 1e9)}")
+        parts.append(f"{format_count(times, 'compilation')} in {format_duration(seconds * 1e9)}")
     yield ", ".join(parts)
     small = [cluster for cluster in clusters if cluster.small]
     if small:
-        skipped = _cluster_count(small)
+        skipped = format_count(len(small), "cluster")
         yield f"{skipped} run by NumPy, too small to gain from XLA (--engine xla compiles all)"
     for cluster in clusters:
         yield from _compilation_notes(cluster)
-
-
-def _cluster_count(clusters: Collection[CompiledCluster]) -> str:
-    return f"{len(clusters)} cluster{'s' * (len(clusters) != 1)}"
 
 
 def _compilation_notes(cluster: CompiledCluster) -> Iterator[str]:
@@ -293,7 +289,7 @@ def _engine_note(result: RunResult) -> str:
     used = [short_device_names(names) for names in workers if names]
     has_idle = len(used) < len(workers)
     some = f"{len(used)} of " if has_idle else ""
-    on_workers = f" on {some}{len(workers)} worker{'s' * (len(workers) != 1)}" if workers else ""
+    on_workers = f" on {some}{format_count(len(workers), 'worker')}" if workers else ""
     if chosen["engine"] != "compiled":
         reason = f", since {chosen['reason']}" if chosen["reason"] else ""
         return f"engine: {chosen['engine']}{on_workers}{reason}"

@@ -49,7 +49,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ir.traversal import is_partitioned
-from cfgraph.ir.units import format_byte_size
+from cfgraph.ir.units import format_byte_size, format_count
 from cfgraph.ops.opdef.op import is_functional, lookup
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ def _print_saved_model(out: Page, saved: SavedModelSummary) -> None:
 
 
 def _counts_text(source: Source, summary: Summary) -> str:
-    parts = [_count_text(summary.nodes, "node"), _count_text(summary.edges, "edge")]
+    parts = [format_count(summary.nodes, "node"), format_count(summary.edges, "edge")]
     if summary.control_edges:
-        parts.append(_count_text(summary.control_edges, "control edge"))
+        parts.append(format_count(summary.control_edges, "control edge"))
     if summary.constant_bytes >= _KILO:
         parts.append(f"{format_byte_size(summary.constant_bytes)} of constants")
     parts.append(f"{source.format}, producer {summary.producer}")
@@ -132,13 +132,9 @@ def _counts_text(source: Source, summary: Summary) -> str:
 _KILO: Final = 1024
 
 
-def _count_text(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _print_ops(out: Page, summary: Summary) -> None:
     out.line()
-    out.heading("ops", _count_text(len(summary.ops), "kind"))
+    out.heading("ops", format_count(len(summary.ops), "kind"))
     out.items([f"{op} {count}" for op, count in summary.ops])
 
 
@@ -161,7 +157,7 @@ def _print_remarks(out: Page, summary: Summary) -> None:
     if summary.faults:
         out.line()
         out.line(
-            f"{_count_text(summary.faults, 'fault')} in loops; `cfgraph check` lists them", "red"
+            f"{format_count(summary.faults, 'fault')} in loops; `cfgraph check` lists them", "red"
         )
     if summary.unrunnable_ops:
         out.line()

@@ -1,4 +1,4 @@
-"""Byte sizes and durations as text: `4GiB`, `1.5 ms`."""
+"""Byte sizes, durations, and counts as text: `4GiB`, `1.5 ms`, `2 nodes`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def parse_byte_size(text: str) -> int:
     if size < 1:
         raise UsageError(f"{text!r} is less than one byte", hint="for example 4GiB")
     return size
+
+
+def format_count(count: int, noun: str) -> str:
+    """Format a number of things: `1 node`, `2 nodes`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def format_byte_size(count: float) -> str:

@@ -42,6 +42,37 @@ from cfgraph.stack_position import LOCATORS, StackPosition, pass_position
 UNCONNECTED: Final = ("none", "zero")
 
 
+@dataclass(frozen=True, slots=True)
+class DerivativeRequest:
+    """Tensors to differentiate, the order, and options with the meaning that `gradients` defines.
+
+    `grad_ys` multiply the first order only. `recompute` requires order 1: the loops of a gradient
+    push and pop, which cannot be repeated, and a second order would save the values of the segments
+    twice, using more memory than without.
+    """
+
+    ys: Sequence[str]
+    xs: Sequence[str]
+    order: int = 1
+    grad_ys: Sequence[Any] | None = None
+    stop_gradients: Sequence[str] = ()
+    unconnected: str = "none"
+    swap_memory: bool = False
+    ignore_custom: bool = False
+    recompute: int | str | None = None
+
+    def require_valid(self) -> None:
+        """Raise UsageError for an order below 1, Unsupported for one that is not implemented."""
+        if self.order < 1:
+            message = f"order must be at least 1, got {self.order}"
+            hint = "use 1 for gradients, 2 for those of their sum, and so on"
+            raise UsageError(message, hint=hint)
+        if self.recompute is not None and self.order > 1:
+            message = f"recompute is not supported for gradients of order {self.order}"
+            hint = "omit recompute, or request order 1"
+            raise Unsupported(message, hint=hint, code="CFG510")
+
+
 def gradients(
     graph: Graph,
     ys: str | Sequence[str],
@@ -75,17 +106,17 @@ def gradients(
     Raises UsageError for unknown names and unsuitable upstream gradients, Unsupported for nodes
     that cannot be differentiated; the graph is lowered then, and otherwise unchanged.
     """
-    return _add_gradients(
-        graph,
-        ys,
-        xs,
+    request = DerivativeRequest(
+        name_list(ys),
+        name_list(xs),
         grad_ys=grad_ys,
-        stop_gradients=stop_gradients,
+        stop_gradients=name_list(stop_gradients),
         unconnected=unconnected,
         swap_memory=swap_memory,
         ignore_custom=ignore_custom,
         recompute=recompute,
     )
+    return _add_gradients(graph, request)
 
 
 def gradient_with_flow(graph: Graph, y: str, x: str) -> tuple[str | None, GradientFlow]:
@@ -94,46 +125,42 @@ def gradient_with_flow(graph: Graph, y: str, x: str) -> tuple[str | None, Gradie
     Raises as `gradients` does.
     """
     flow = GradientFlow()
-    (name,) = _add_gradients(graph, y, x, flow=flow)
+    (name,) = _add_gradients(graph, DerivativeRequest([y], [x]), flow)
     return name, flow
 
 
 def _add_gradients(
     graph: Graph,
-    ys: str | Sequence[str],
-    xs: str | Sequence[str],
-    *,
-    grad_ys: Sequence[Any] | None = None,
-    stop_gradients: str | Iterable[str] = (),
-    unconnected: str = "none",
-    swap_memory: bool = False,
-    ignore_custom: bool = False,
-    recompute: int | str | None = None,
+    options: DerivativeRequest,
     flow: GradientFlow | None = None,
     reachable: Collection[str] = (),
 ) -> list[str | None]:
     """Add gradients, and record in `flow` where they end; the xs in `reachable` have one."""
     require_graph(graph)
-    ys, xs, stopped = map(name_list, (ys, xs, stop_gradients))
-    _require_valid_options(graph, ys, xs, unconnected, recompute)
+    ys, xs, stopped = options.ys, options.xs, options.stop_gradients
+    _require_valid_options(graph, options)
     zeros = _reachable_through_functions(graph, ys, xs, stopped)
     with_gradient = _lowered_but_calls_with_gradient(graph)
     targets, sources = [graph.tensor(name) for name in ys], [graph.tensor(name) for name in xs]
     request = GradientRequest(
         targets,
         sources,
-        _checked_weights(graph, targets, grad_ys),
+        _checked_weights(graph, targets, options.grad_ys),
         [graph.tensor(name) for name in stopped],
-        [x for x in sources if unconnected == "zero" or x.name in zeros or x.name in reachable],
-        swap_memory,
-        ignore_custom,
+        [
+            x
+            for x in sources
+            if options.unconnected == "zero" or x.name in zeros or x.name in reachable
+        ],
+        options.swap_memory,
+        options.ignore_custom,
         flow=flow,
     )
     with graph.paused_gc():
         results = (
             differentiate(graph, request, reverse_loop)
-            if recompute is None
-            else differentiate_with_checkpoints(graph, request, recompute)
+            if options.recompute is None
+            else differentiate_with_checkpoints(graph, request, options.recompute)
         )
         if with_gradient:
             lower(graph)
@@ -159,22 +186,19 @@ def _lowered_but_calls_with_gradient(graph: Graph) -> frozenset[str]:
     return with_gradient
 
 
-def _require_valid_options(
-    graph: Graph,
-    ys: Sequence[str],
-    xs: Sequence[str],
-    unconnected: str,
-    recompute: int | str | None,
-) -> None:
+def _require_valid_options(graph: Graph, options: DerivativeRequest) -> None:
     """Raise UsageError for invalid options, Unsupported for a partitioned graph."""
+    unconnected, recompute = options.unconnected, options.recompute
     if unconnected not in UNCONNECTED:
         message = f"unconnected is {unconnected!r}, expected one of {', '.join(UNCONNECTED)}"
         raise UsageError(message, hint="use none for None, zero for a tensor of zeros")
     if recompute not in (None, AUTO) and (not isinstance(recompute, int) or recompute < 1):
         message = f"recompute is {recompute!r}, expected a positive integer or {AUTO!r}"
         raise UsageError(message, hint="set the number of iterations between checkpoints")
-    if not ys or not xs:
-        message = "no y to differentiate" if not ys else "no x to differentiate with respect to"
+    if not options.ys or not options.xs:
+        message = (
+            "no y to differentiate" if not options.ys else "no x to differentiate with respect to"
+        )
         raise UsageError(message, hint="name at least one tensor")
     if is_partitioned(graph):
         message = "the graph is already partitioned"
@@ -263,37 +287,6 @@ class Derivative:
     added: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DerivativeRequest:
-    """Tensors to differentiate, the order, and options with the meaning that `gradients` defines.
-
-    `grad_ys` multiply the first order only. `recompute` requires order 1: the loops of a gradient
-    push and pop, which cannot be repeated, and a second order would save the values of the segments
-    twice, using more memory than without.
-    """
-
-    ys: Sequence[str]
-    xs: Sequence[str]
-    order: int = 1
-    grad_ys: Sequence[Any] | None = None
-    stop_gradients: Sequence[str] = ()
-    unconnected: str = "none"
-    swap_memory: bool = False
-    ignore_custom: bool = False
-    recompute: int | str | None = None
-
-    def require_valid(self) -> None:
-        """Raise UsageError for an order below 1, Unsupported for one that is not implemented."""
-        if self.order < 1:
-            message = f"order must be at least 1, got {self.order}"
-            hint = "use 1 for gradients, 2 for those of their sum, and so on"
-            raise UsageError(message, hint=hint)
-        if self.recompute is not None and self.order > 1:
-            message = f"recompute is not supported for gradients of order {self.order}"
-            hint = "omit recompute, or request order 1"
-            raise Unsupported(message, hint=hint, code="CFG510")
-
-
 def derivatives(graph: Graph, request: DerivativeRequest) -> list[Derivative]:
     """Add gradients up to an order, in place; one entry per order.
 
@@ -314,18 +307,8 @@ def derivatives(graph: Graph, request: DerivativeRequest) -> list[Derivative]:
         reachable = opaque.advance(weights) if opaque else frozenset[str]()
         if targets or number == 1:
             try:
-                names = _add_gradients(
-                    graph,
-                    targets,
-                    xs,
-                    grad_ys=weights,
-                    stop_gradients=stops,
-                    unconnected=request.unconnected,
-                    swap_memory=request.swap_memory,
-                    ignore_custom=request.ignore_custom,
-                    recompute=request.recompute,
-                    reachable=reachable if number > 1 else (),
-                )
+                step = replace(request, ys=targets, grad_ys=weights)
+                names = _add_gradients(graph, step, reachable=reachable if number > 1 else ())
             except Unsupported as error:
                 _add_path(error, graph, targets, xs, stops)
                 raise

@@ -254,7 +254,7 @@ class GradientContext:
         **attrs: Any,
     ) -> Node:
         """Add a node of the gradients."""
-        node = self._add(op, inputs, name, controls, attrs)
+        node = self.add_forward(op, inputs, name, controls, **attrs)
         self.gradient_nodes.add(node)
         return node
 
@@ -267,16 +267,6 @@ class GradientContext:
         **attrs: Any,
     ) -> Node:
         """Add a node to the graph that is differentiated."""
-        return self._add(op, inputs, name, controls, attrs)
-
-    def _add(
-        self,
-        op: str,
-        inputs: Iterable[Output],
-        name: str,
-        controls: Iterable[Node],
-        attrs: dict[str, Any],
-    ) -> Node:
         prefix, device = self.naming
         full = f"{prefix}/{name}"
         if self.function:
