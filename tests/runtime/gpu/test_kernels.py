@@ -135,7 +135,7 @@ def agree(name: str, card: GpuContext) -> None:
             continue
         for mine, theirs in zip(map(card.to_host, many), ours, strict=True):
             if name in SIGN_FREE:
-                assert_same(item, np.abs(mine), np.abs(theirs))
+                np.testing.assert_allclose(np.abs(mine), np.abs(theirs), rtol=1e-3, atol=1e-5)
             else:
                 assert_same(item, mine, theirs)
 
