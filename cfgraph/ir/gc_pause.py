@@ -18,6 +18,8 @@ _OBJECTS_PER_NODE: Final = 20
 # above the number of objects in the modules of any command
 STARTUP_OBJECTS: Final = 100_000
 _OLDEST_GENERATION: Final = 2
+# CPython 3.12 starts with 375 frozen objects; a program that freezes its modules has thousands
+_FROZEN_AT_STARTUP: Final = 1000
 
 
 class _PausedObjects:
@@ -99,12 +101,12 @@ def paused_gc(nodes: int = 0) -> Iterator[None]:
 
 
 def _object_count() -> int:
-    """The number of objects, or 0 if some are frozen, because these would also be counted.
+    """The number of objects, or 0 if a program froze some, because these would also be counted.
 
     `gc.get_objects` would refer to the tuples that other threads are building, and CPython fails to
     resize a tuple with a second reference (bpo-15108).
     """
-    if gc.get_freeze_count():
+    if gc.get_freeze_count() > _FROZEN_AT_STARTUP:
         return 0
     gc.freeze()
     count = gc.get_freeze_count()
@@ -113,10 +115,10 @@ def _object_count() -> int:
 
 
 def _move_to_oldest_generation() -> None:
-    """Move all objects to the oldest generation, unless some are frozen: they would be unfrozen.
+    """Move all objects to the oldest generation, unless a program froze some: they would be unfrozen.
 
     Takes constant time, unlike counting the frozen objects.
     """
-    if not gc.get_freeze_count():
+    if gc.get_freeze_count() <= _FROZEN_AT_STARTUP:
         gc.freeze()
         gc.unfreeze()
