@@ -115,7 +115,7 @@ def _object_count() -> int:
 
 
 def _move_to_oldest_generation() -> None:
-    """Move all objects to the oldest generation, unless a program froze some: they would be unfrozen.
+    """Move all objects to the oldest generation, unless a program froze some of them.
 
     Takes constant time, unlike counting the frozen objects.
     """
