@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from typing import Any, NoReturn
 
 from cfgraph.analysis.feeds_and_fetches import missing_feeds_error
-from cfgraph.cli import options, run_options
+from cfgraph.cli import options
 from cfgraph.cli.command_line import run_function
 from cfgraph.cli.output import page
 from cfgraph.cli.standard_streams import exit_code_with_output, guard_standard_streams
@@ -30,7 +30,7 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
         feeds: options.Feeds = [],  # noqa: B006
         init: options.Init = [],  # noqa: B006
         variables: options.Variables = None,
-        seed: run_options.Seed = 0,
+        seed: options.Seed = 0,
         full: options.Full = False,
         color: options.ColorChoice = options.Color.auto,
     ) -> None:

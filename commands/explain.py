@@ -14,17 +14,18 @@ from cfgraph.cli.options import (
     AllowIo,
     Color,
     ColorChoice,
+    Devices,
     Feed,
     Feeds,
     Full,
     Init,
     Json,
     MaxIterations,
+    Seed,
     Signature,
     Variables,
     node_data_option,
 )
-from cfgraph.cli.run_options import Devices, Seed
 
 GraphOrCode = Annotated[
     str,

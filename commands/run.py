@@ -5,39 +5,81 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cfgraph.cli import options
-from cfgraph.cli.run_options import RunOptions
+from cfgraph.cli.run_options import (
+    ClockOptions,
+    DeviceOptions,
+    EngineOptions,
+    FeedOptions,
+    FetchOptions,
+    LimitOptions,
+    ModelOptions,
+    ObserverOptions,
+    PrintOptions,
+    RemoteOptions,
+    ResultOptions,
+)
 
 if TYPE_CHECKING:
     from cfgraph.console.ci_formats import CiReport
     from cfgraph.console.picture.pages import RunPage
 
 
-def main(graph: options.Graph, request: RunOptions) -> None:
+def main(
+    graph: options.Graph,
+    feeds: FeedOptions,
+    fetches: FetchOptions,
+    model: ModelOptions,
+    results: ResultOptions,
+    observers: ObserverOptions,
+    limits: LimitOptions,
+    devices: DeviceOptions,
+    engine: EngineOptions,
+    clock: ClockOptions,
+    remote: RemoteOptions,
+    printing: PrintOptions,
+) -> None:
     """Run a graph and print the fetched values."""
-    from cfgraph.console.run import run
+    from cfgraph.console.graph_files import read_graph
+    from cfgraph.console.run import execute, make_session
+    from cfgraph.console.run_observers import Observers
+    from cfgraph.console.run_report import print_outcome
+    from cfgraph.console.run_request import resolve_request
+    from cfgraph.ir.file_io import StagedFiles
 
-    raise options.Exit(run(graph, request, _page_type(request), _ci_report(request)))
+    page_type, ci_report = _page_type(observers), _ci_report(printing, results)
+    source = read_graph(graph)
+    request = resolve_request(source, feeds, fetches, model, results, limits, clock)
+    with StagedFiles() as files:
+        opened = request.open_files(files)
+        state = request.state(source)
+        session = make_session(source, request, state, limits, devices, engine, clock, remote)
+        observed = Observers(source, request, observers, clock, printing, page_type)
+        outcome = execute(session, state, request, observed, remote.retries)
+        outcome.write(files, opened)
+    explained = engine.explain_engine
+    print_outcome(source, outcome, observed, printing, ci_report, explains_engine=explained)
+    raise options.Exit(outcome.exit_code)
 
 
-def _page_type(request: RunOptions) -> type[RunPage] | None:
+def _page_type(observers: ObserverOptions) -> type[RunPage] | None:
     """The page that --html writes, or None without the option."""
-    if request.observers.html is None:
+    if observers.html is None:
         return None
     from cfgraph.console.picture.pages import RunPage
 
     return RunPage
 
 
-def _ci_report(request: RunOptions) -> CiReport | None:
+def _ci_report(printing: PrintOptions, results: ResultOptions) -> CiReport | None:
     """The report of --expect in a CI service's format; None for other formats."""
-    format = request.printing.ci_format
+    format = printing.ci_format
     if format is None:
         return None
     from cfgraph.console.ci_formats import ci_report
     from cfgraph.errors import UsageError
 
     report = ci_report("run", format)
-    if not request.expected.expect:
+    if not results.expect:
         message = f"--format {format} reports comparisons, and nothing is compared"
         raise UsageError(message, hint="add --expect NAME=VALUE, or use --format json")
     return report

@@ -5,8 +5,7 @@ of options alone, which typer understands:
 
     main(graph: Graph, devices: DeviceOptions)   ──▶   main(graph, devices, soft, rules, …)
 
-A field without the annotation of an option keeps its default. A field that is a group itself is
-expanded too.
+A field without the annotation of an option keeps its default.
 """
 
 from __future__ import annotations
@@ -117,9 +116,7 @@ def _options(group: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for name, default in group_fields(group).items():
         annotation = hints[name]
-        if _is_group(annotation):
-            yield from _options(annotation)
-        elif option := _option(annotation):
+        if option := _option(annotation):
             info = copy(option)
             info.rich_help_panel = group.PANEL or info.rich_help_panel
             yield inspect.Parameter(
@@ -146,14 +143,7 @@ def _default(default: Any) -> Any:
 def _group(group: type[Any], values: Mapping[str, Any]) -> Any:
     """Make a group from the values of options."""
     hints = get_type_hints(group, include_extras=True)
-    members: dict[str, Any] = {}
-    for name in group_fields(group):
-        annotation = hints[name]
-        if _is_group(annotation):
-            members[name] = _group(annotation, values)
-        elif _option(annotation):
-            members[name] = values[name]
-    return group(**members)
+    return group(**{name: values[name] for name in group_fields(group) if _option(hints[name])})
 
 
 G = TypeVar("G", bound=OptionGroup)

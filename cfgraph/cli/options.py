@@ -326,6 +326,42 @@ ColorChoice = Annotated[
     Color, typer.Option("--color", help="Use color: auto, always, never.", metavar="WHEN")
 ]
 
+Devices = Annotated[
+    list[str],
+    typer.Option(
+        "--devices", metavar="LIST", help="Devices, such as cpu:0,gpu:0-3, or full names."
+    ),
+]
+PlaceRules = Annotated[
+    list[str],
+    typer.Option(
+        "--place",
+        metavar="GLOB=DEVICE",
+        help="Place matching nodes on a device; also op:GLOB=DEVICE, frame:GLOB=DEVICE. "
+        "Repeatable; the last match wins.",
+    ),
+]
+RulesFile = Annotated[
+    str | None,
+    typer.Option(
+        "--rules",
+        metavar="FILE.toml",
+        help="Read placement rules; those of --place take precedence.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+Soft = Annotated[
+    bool,
+    typer.Option(
+        "--soft",
+        help="Soft placement: ignore device requests that cannot be satisfied.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", help="Seed of random ops and of random feeds.")
+]
+
 
 def split_list(text: str) -> tuple[str, ...]:
     """Split a comma-separated list, dropping empty items."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.cli import options, run_options
+from cfgraph.cli import options
 from cfgraph.cli.option_groups import OptionGroup
 from cfgraph.cli.options import ADVANCED, node_data_option, repeatable
 
@@ -81,9 +81,9 @@ class OptimizeOptions(OptionGroup):
 class PlacementOptions(OptionGroup):
     """Devices, placement rules from a file and from the command line, and fan-out."""
 
-    devices: run_options.Devices = field(default_factory=list)
-    place: run_options.PlaceRules = field(default_factory=list)
-    rules: run_options.RulesFile = None
+    devices: options.Devices = field(default_factory=list)
+    place: options.PlaceRules = field(default_factory=list)
+    rules: options.RulesFile = None
     dump_placement: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +93,7 @@ class PlacementOptions(OptionGroup):
             rich_help_panel=ADVANCED,
         ),
     ] = None
-    soft: run_options.Soft = False
+    soft: options.Soft = False
     seed: Annotated[
         int | None,
         typer.Option(

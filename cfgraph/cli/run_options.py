@@ -1,9 +1,10 @@
-"""Groups of options of how a graph runs: devices, workers, engine, clock, and observers."""
+"""Groups of options of `run`, and what each of them makes."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
@@ -11,71 +12,65 @@ from cfgraph.cli import options
 from cfgraph.cli.option_groups import OptionGroup
 from cfgraph.cli.options import ADVANCED, Color, reject_nan, repeatable
 from cfgraph.errors import UsageError
+from cfgraph.ir.units import parse_byte_size
 
 if TYPE_CHECKING:
+    from cfgraph.passes.place.rules import PlacementRules
+    from cfgraph.runtime.cost_model import CostModel
     from cfgraph.runtime.remote.on_ray import Ray
     from cfgraph.runtime.remote.processes import Processes
 
 CLOCKS: Final = ("real", "virtual")
-
-Devices = Annotated[
-    list[str],
-    typer.Option(
-        "--devices", metavar="LIST", help="Devices, such as cpu:0,gpu:0-3, or full names."
-    ),
-]
-PlaceRules = Annotated[
-    list[str],
-    typer.Option(
-        "--place",
-        metavar="GLOB=DEVICE",
-        help="Place matching nodes on a device; also op:GLOB=DEVICE, frame:GLOB=DEVICE. "
-        "Repeatable; the last match wins.",
-    ),
-]
-RulesFile = Annotated[
-    str | None,
-    typer.Option(
-        "--rules",
-        metavar="FILE.toml",
-        help="Read placement rules; those of --place take precedence.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Soft = Annotated[
-    bool,
-    typer.Option(
-        "--soft",
-        help="Soft placement: ignore device requests that cannot be satisfied.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="Seed of random ops and of random feeds.")
-]
+# digits of a number of threads
+_MAX_DIGITS: Final = 5
 
 
-class FeedFetchOptions(OptionGroup):
-    """Feeds, fetches, targets, variables, and files for fetched arrays."""
+class FeedOptions(OptionGroup):
+    """Values of fed tensors."""
 
     feed: options.Feed = field(default_factory=list)
     feeds: options.Feeds = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tensors, except those in archives."""
+        return [_name(text) for text in self.feed if not text.startswith("@")]
+
+
+class FetchOptions(OptionGroup):
+    """Tensors to fetch, and nodes to run."""
+
     fetch: options.Fetch = field(default_factory=list)
     target: options.Target = field(default_factory=list)
+
+
+class ModelOptions(OptionGroup):
+    """Initializers, variables, and the signature of a model."""
+
     init: options.Init = field(default_factory=list)
     signature: options.Signature = None
     variables: options.Variables = None
     save_variables: options.SaveVariables = None
+
+
+class ResultOptions(OptionGroup):
+    """Files for fetched arrays, and expected values with tolerances."""
+
     out: options.Out = field(default_factory=list)
     out_dir: options.OutDir = None
-
-
-class ExpectedValues(OptionGroup):
-    """Expected values of fetches, and tolerances."""
-
     expect: options.Expect = field(default_factory=list)
     rtol: options.Rtol = None
     atol: options.Atol = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tensors with a file or an expected value."""
+        return [_name(text) for text in (*self.out, *self.expect)]
+
+
+def _name(text: str) -> str:
+    """The name in `NAME=VALUE`."""
+    return text.partition("=")[0].strip()
 
 
 class ObserverOptions(OptionGroup):
@@ -127,11 +122,11 @@ class ObserverOptions(OptionGroup):
     ] = None
 
 
-class RunLimits(OptionGroup):
-    """Limit of iterations of a run, its seeds, and its permission to use files."""
+class LimitOptions(OptionGroup):
+    """Limit of iterations, seeds, schedule, and permission to use files."""
 
     max_iterations: options.MaxIterations = None
-    seed: Seed = 0
+    seed: options.Seed = 0
     schedule: Annotated[
         str,
         typer.Option(
@@ -158,10 +153,10 @@ class DeviceOptions(OptionGroup):
 
     PANEL = "Devices"
 
-    devices: Devices = field(default_factory=list)
-    place: PlaceRules = field(default_factory=list)
-    rules: RulesFile = None
-    soft: Soft = False
+    devices: options.Devices = field(default_factory=list)
+    place: options.PlaceRules = field(default_factory=list)
+    rules: options.RulesFile = None
+    soft: options.Soft = False
     memory: Annotated[
         list[str],
         repeatable(
@@ -188,6 +183,35 @@ class DeviceOptions(OptionGroup):
             "present.",
         ),
     ] = None
+
+    def placement_rules(self) -> PlacementRules:
+        """The rules of both options. Raises UsageError for invalid ones."""
+        from cfgraph.passes.place.rules import combined_rules
+
+        return combined_rules(self.rules, self.place)
+
+    def memory_limits(self) -> dict[str, int] | None:
+        """Bytes by device, such as `gpu:0=4GiB` or `gpu:0-3=1GiB`; a device may have no limit.
+
+        Returns None if nothing is counted. Raises UsageError for an invalid device or size.
+        """
+        if self.swap_above is not None and not any("=" in text for text in self.memory):
+            message = "--swap-above requires a memory limit"
+            raise UsageError(message, hint="add --memory gpu:0=4GiB")
+        from cfgraph.ir.devices import parse_devices, short_device_name
+
+        limits: dict[str, int] = {}
+        for text in self.memory:
+            devices, equals, size = text.partition("=")
+            if not devices.strip() or (equals and not size.strip()):
+                hint = "write DEVICE=SIZE, such as gpu:0=4GiB, or DEVICE to count only"
+                raise UsageError(f"invalid memory limit {text!r}", hint=hint)
+            for name in map(short_device_name, parse_devices(devices)):
+                if name in limits:
+                    raise UsageError(f"--memory is given twice for {name}")
+                if equals:
+                    limits[name] = parse_byte_size(size)
+        return limits if self.memory else None
 
 
 class RemoteOptions(OptionGroup):
@@ -237,15 +261,19 @@ class RemoteOptions(OptionGroup):
         typer.Option("--spread", metavar="hosts", help="Place each Ray worker on another host."),
     ] = None
 
-    def workers_of_session(self) -> Processes | Ray | None:
-        """The workers of the session, or None for a run in this process."""
+    @property
+    def starter(self) -> str | None:
+        """The option that starts workers, or None for a run in this process."""
+        return "--workers" if self.workers else "--ray" if self.ray else None
+
+    def make(self) -> Processes | Ray | None:
+        """The workers of a session, or None for a run in this process."""
         if self.workers is None and self.ray is None:
-            needing_workers = {
-                "--lost-after": self.lost_after,
-                "--spread": self.spread,
-                "--retries": self.retries,
-            }
-            for option, value in needing_workers.items():
+            for option, value in (
+                ("--lost-after", self.lost_after),
+                ("--spread", self.spread),
+                ("--retries", self.retries),
+            ):
                 if value is not None:
                     raise UsageError(f"{option} requires workers", hint="add --workers or --ray")
             return None
@@ -328,6 +356,14 @@ class ClockOptions(OptionGroup):
                 raise UsageError(f"{option} requires the {CLOCKS[needs_virtual]} clock", hint=hint)
         return virtual
 
+    def cost_model(self) -> CostModel | None:
+        """The cost model of the virtual clock, or None for the real clock."""
+        if not self.virtual:
+            return None
+        from cfgraph.runtime.cost_model import CostModel, read_costs
+
+        return read_costs(self.costs) if self.costs else CostModel()
+
 
 class EngineOptions(OptionGroup):
     """The engine of the run, its threads, and its cache."""
@@ -373,6 +409,13 @@ class EngineOptions(OptionGroup):
         ),
     ] = False
 
+    @property
+    def threads(self) -> int | str:
+        """The number of threads, or a text that the session interprets."""
+        digits, text = self.blas_threads.lstrip("0"), self.blas_threads
+        is_number = digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS
+        return int(text) if is_number else text
+
 
 class PrintOptions(OptionGroup):
     """Options of the printed report."""
@@ -396,26 +439,11 @@ class PrintOptions(OptionGroup):
         return self.json or self.format == "json"
 
     @property
+    def values_stream(self) -> TextIO | None:
+        """The stream of tapped values, or None if standard output has a document."""
+        return sys.stdout if not self.json and self.format == "text" else None
+
+    @property
     def ci_format(self) -> str | None:
         """The format of a CI service, if one is requested."""
         return None if self.json or self.format in ("text", "json") else self.format
-
-
-class SessionOptions(OptionGroup):
-    """Options of how a graph runs, by topic."""
-
-    limits: RunLimits
-    devices: DeviceOptions
-    engine: EngineOptions
-    clock: ClockOptions
-    remote: RemoteOptions
-
-
-class RunOptions(OptionGroup):
-    """All options of `run`, by topic."""
-
-    values: FeedFetchOptions
-    expected: ExpectedValues
-    observers: ObserverOptions
-    session: SessionOptions
-    printing: PrintOptions

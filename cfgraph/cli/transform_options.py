@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from cfgraph.cli import options
-from cfgraph.cli.option_groups import OptionGroup
+from cfgraph.cli.option_groups import OptionGroup, group_fields
 from cfgraph.errors import UsageError
 
 STDIN: Final = "-"
@@ -93,18 +93,10 @@ class RunInputs(OptionGroup):
 
     @property
     def is_set(self) -> bool:
-        """True if any of the options was used."""
-        lists = (self.fetch, self.target, self.feed, self.feeds, self.init, self.size)
-        scalars = (
-            self.cases,
-            self.seed,
-            self.rtol,
-            self.atol,
-            self.max_iterations,
-            self.variables,
-            self.signature,
-        )
-        return self.allow_io or any(lists) or any(value is not None for value in scalars)
+        """True if any of the options but `verify` was used."""
+        names = {*group_fields(RunInputs)} - {"verify", "signature_outputs"}
+        values = [getattr(self, name) for name in names]
+        return not all(value is None or value is False or value in ([], ()) for value in values)
 
 
 class ModelInputs(RunInputs):

@@ -1,4 +1,4 @@
-"""Memory of a run: limits from `--memory`, peaks and copies of each device."""
+"""Memory of a run: peaks and copies of each device."""
 
 from __future__ import annotations
 
@@ -6,44 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cfgraph.cli.output import Column, OutputTable, Page
-from cfgraph.errors import UsageError
-from cfgraph.ir.devices import device_label, is_simulated, parse_devices, short_device_name
-from cfgraph.ir.units import format_byte_size, format_duration, parse_byte_size
+from cfgraph.ir.devices import device_label, is_simulated
+from cfgraph.ir.units import format_byte_size, format_duration
 from cfgraph.runtime.memory.accounting import CopyTotals, DeviceMemory
-from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 
 MemoryByDevice = Mapping[str, DeviceMemory]
-
-
-def memory_limits(texts: Sequence[str]) -> dict[str, int] | None:
-    """Parse limits such as `gpu:0=4GiB` or `gpu:0-3=1GiB`; a device may have no limit.
-
-    Returns None if nothing is requested. Raises UsageError for an invalid device or size.
-    """
-    if not texts:
-        return None
-    limits: dict[str, int] = {}
-    for text in texts:
-        devices, equals, size = text.partition("=")
-        if not devices.strip() or (equals and not size.strip()):
-            hint = "write DEVICE=SIZE, such as gpu:0=4GiB, or DEVICE to count only"
-            raise UsageError(f"invalid memory limit {text!r}", hint=hint)
-        for name in map(short_device_name, parse_devices(devices)):
-            if name in limits:
-                raise UsageError(f"--memory is given twice for {name}")
-            if equals:
-                limits[name] = parse_byte_size(size)
-    return limits
-
-
-def swap_threshold(share: float | None, limits: Mapping[str, int] | None) -> float:
-    """Return the fraction of a limit above which stacks swap. Raises UsageError without a limit."""
-    if share is None:
-        return DEFAULT_SWAP_ABOVE
-    if not limits:
-        message = "--swap-above requires a memory limit"
-        raise UsageError(message, hint="add --memory gpu:0=4GiB")
-    return share
 
 
 def print_memory(out: Page, memories: MemoryByDevice) -> None:

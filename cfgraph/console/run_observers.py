@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.loops.frames import frames
@@ -23,7 +23,7 @@ from cfgraph.cli.output import (
     page,
     width,
 )
-from cfgraph.cli.run_options import RunOptions
+from cfgraph.cli.run_options import ClockOptions, ObserverOptions, PrintOptions
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.model_explorer.run_data import RunNodeData
 from cfgraph.console.run_memory import print_memory
@@ -300,30 +300,35 @@ def _percent_text(share: int, whole: int) -> str:
     return f"{100 * share / whole:.1f} %" if whole else ""
 
 
-class RunObservers:
+class Observers:
     """All observers of a run. Raises UsageError if a file cannot be written."""
 
     def __init__(
         self,
         source: Source,
         request: RunRequest,
-        options: RunOptions,
-        taps: Taps | None,
-        nonfinite: NonfiniteTap | None,
+        options: ObserverOptions,
+        clock: ClockOptions,
+        printing: PrintOptions,
         page_type: type[RunPage] | None,
     ) -> None:
-        watched, style = options.observers, options.printing
-        self.options, self.taps, self.fetches = options, taps, request.spec.fetches
-        self.nonfinite = nonfinite
-        self.calibration = Calibration() if options.session.clock.calibrate else None
-        self.live_trace = LiveTrace(source.graph, style.color) if watched.trace else None
-        self.timeline = Timeline(style.color) if watched.timeline else None
-        other_files = [*request.output_files.values(), *([watched.html] if watched.html else [])]
-        self.trace_file = TraceFile(watched.trace_out, other_files) if watched.trace_out else None
-        self.html_page = _open_page(source, options, page_type)
-        self.node_data: RunNodeData | None = None
-        if watched.node_data:
-            self.node_data = RunNodeData(source.graph, watched.node_data)
+        graph, spec = source.graph, request.spec
+        stream, color = printing.values_stream, printing.color
+        taps, html, saved = options.tap, options.html, options.trace_out
+        self.fetches = spec.fetches
+        self.error_page = None if printing.is_json else page(color, sys.stderr)
+        self.taps = Taps(graph, taps, stream, printing.full, spec.feeds) if taps else None
+        self.nonfinite = NonfiniteTap(stream) if options.tap_nonfinite else None
+        self.calibrated = clock.calibrate
+        self.calibration = Calibration() if clock.calibrate else None
+        self.live_trace = LiveTrace(graph, color) if options.trace else None
+        self.timeline = Timeline(color) if options.timeline else None
+        other_files = [*request.output_files.values(), *([html] if html else [])]
+        self.trace_file = TraceFile(saved, other_files) if saved else None
+        self.html_page = (
+            page_type(html, source.path, taps, clock.virtual) if page_type and html else None
+        )
+        self.node_data = RunNodeData(graph, options.node_data) if options.node_data else None
 
     @property
     def observer(self) -> Observer | None:
@@ -343,7 +348,7 @@ class RunObservers:
 
     def flush_partial(self, session: Session, error: BaseException) -> None:
         """Write the partial trace, page, and memory report of a failed run."""
-        saved, html_page, style = self.trace_file, self.html_page, self.options.printing
+        saved, html_page = self.trace_file, self.html_page
         if saved and saved.flush_partial():
             add_member("artifacts", artifact("trace", saved.path))
             note(f"wrote the partial trace to {saved.path}")
@@ -352,8 +357,8 @@ class RunObservers:
             note(f"wrote the page of the partial run to {html_page.path}")
         if self.nonfinite:
             note(self.nonfinite.summary())
-        if session.memory and not style.is_json:
-            print_memory(page(style.color, sys.stderr), session.memory)
+        if session.memory and self.error_page:
+            print_memory(self.error_page, session.memory)
 
     def close_views(self) -> None:
         """Finish the views on the terminal."""
@@ -363,22 +368,36 @@ class RunObservers:
 
     def write(self, result: RunResult) -> None:
         """Write the files about a finished run."""
-        calibrate = self.options.session.clock.calibrate
         if self.trace_file:
             self.trace_file.close()
-        if self.calibration and calibrate:
-            write_atomically(calibrate, self.calibration.text().encode())
+        if self.calibration and self.calibrated:
+            write_atomically(self.calibrated, self.calibration.text().encode())
         if self.html_page:
             fetched = dict(zip(self.fetches, result.values, strict=True))
             self.html_page.write(result.graph, fetched)
         if self.node_data:
             self.node_data.write()
 
+    def artifacts(self) -> list[dict[str, Any]]:
+        """The written files, for a JSON document."""
+        paths = {
+            "trace": self.trace_file and self.trace_file.path,
+            "html": self.html_page and self.html_page.path,
+            "node_data": self.node_data and self.node_data.file.path,
+            "costs": self.calibrated,
+        }
+        return [artifact(kind, path) for kind, path in paths.items() if path]
 
-def _open_page(
-    source: Source, options: RunOptions, page_type: type[RunPage] | None
-) -> RunPage | None:
-    watched = options.observers
-    if watched.html is None or page_type is None:
-        return None
-    return page_type(watched.html, source.path, watched.tap, options.session.clock.virtual)
+    def members(self) -> dict[str, Any]:
+        """The tapped values, for a JSON document."""
+        taps = {"taps": self.taps, "nonfinite": self.nonfinite}
+        return {name: tap.values for name, tap in taps.items() if tap}
+
+    def notes(self, result: RunResult) -> Iterator[str]:
+        """The summary of values with NaN or Inf, and the taps that matched nothing."""
+        if self.nonfinite:
+            yield self.nonfinite.summary()
+        for pattern, reason in self.taps.silent().items() if self.taps else ():
+            inside = ", or it is inside a cluster, where taps do not reach"
+            why = f"{reason}{inside if result.clusters.clusters else ''}"
+            yield f"--tap {pattern} matched no executed node: {why}"

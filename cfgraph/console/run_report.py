@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import Page, note, pad, page, width
-from cfgraph.cli.run_options import RunOptions
+from cfgraph.cli.run_options import PrintOptions
 from cfgraph.compare.value_difference import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
-from cfgraph.console.model_explorer.run_data import run_data_file
 from cfgraph.console.run_memory import memory_json, print_memory
-from cfgraph.console.run_request import RunRequest
-from cfgraph.console.taps import NonfiniteTap, Taps
+from cfgraph.console.run_observers import Observers
+from cfgraph.console.run_request import RunRequest, write_array
 from cfgraph.console.values import statistics_text, type_text, value_json, value_text
 from cfgraph.ir.devices import short_device_name, short_device_names
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_count, format_duration
+from cfgraph.passes.place.rules import RuleMatches
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled_cluster import CompiledCluster
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.prepared_runs import RunResult
+from cfgraph.runtime.restore import save_variables
 
 if TYPE_CHECKING:
     from cfgraph.console.ci_formats import CiReport
 
+# of a checkpoint in the folder of --save-variables
+VARIABLES_NAME: Final = "variables"
 # listed recompilations per cluster
 _MAX_COMPILATIONS: Final = 3
 
@@ -149,21 +155,42 @@ def gpu_notes(result: RunResult) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """A run that ended: fetched values (None if dead), differences, and written files."""
+class Outcome:
+    """A run that ended: fetched values (None if dead), differences, and variables to save."""
 
     request: RunRequest
     result: RunResult
     values: dict[Output, Any]
     differences: dict[Output, ValueDifference]
-    files: dict[Output, str]
-    taps: Taps | None = None
-    nonfinite: NonfiniteTap | None = None
+    variables: State | None
 
     @property
     def expected(self) -> list[str]:
         """The names of the compared fetches."""
-        return [item.name for item in self.request.expected]
+        return [item.name for item in self.request.expected.values]
+
+    @property
+    def files(self) -> dict[Output, str]:
+        """The written arrays: none if a value differs."""
+        files = {} if self.differences else self.request.output_files
+        return {item: path for item, path in files.items() if self.values[item] is not None}
+
+    def write(self, files: StagedFiles, opened: Mapping[Output, IO[bytes]]) -> None:
+        """Write the arrays and the variables, or nothing if a value differs."""
+        if self.differences:
+            files.discard()
+            return
+        for item, file in opened.items():
+            if self.values[item] is None:
+                files.drop(file)
+            else:
+                write_array(file, item, self.values[item])
+        saved_to = self.request.saved_to
+        if self.variables is not None and saved_to is not None:
+            files.make_folder(saved_to)
+            save_variables(self.variables, os.path.join(saved_to, VARIABLES_NAME), files)
+            if not any(self.variables.variables()):
+                note("warning: the run has no variables, so the checkpoint is empty")
 
     def findings(self) -> list[Finding]:
         """Return one finding per unexpected value."""
@@ -179,26 +206,36 @@ class RunOutcome:
 
 
 def print_outcome(
-    source: Source, outcome: RunOutcome, options: RunOptions, ci_report: CiReport | None
+    source: Source,
+    outcome: Outcome,
+    observers: Observers,
+    printing: PrintOptions,
+    ci_report: CiReport | None,
+    *,
+    explains_engine: bool,
 ) -> None:
     """Print fetched values, differences from expected values, and memory; or as JSON or for CI."""
-    if options.printing.is_json:
-        _print_json(source, outcome, options)
+    result = outcome.result
+    if result.config.rules.rules:
+        for warning in RuleMatches(result.graph, result.config.rules).warnings:
+            note(f"warning: in this run {warning}")
+    if printing.is_json:
+        _print_json(source, outcome, observers, printing.full, explains_engine)
         return
     if ci_report is not None:
         differing = {item.name for item in outcome.differences}
         passed = [name for name in outcome.expected if name not in differing]
         print(ci_report(source.path, outcome.findings(), passed), end="")
         return
-    out = page(options.printing.color)
-    absent = "dead" if outcome.result.stopped_at is None else "not computed yet"
-    full, labels = options.printing.full, outcome.request.labels
-    print_values(out, outcome.values, outcome.files, full, absent, labels)
+    out = page(printing.color)
+    absent = "dead" if result.stopped_at is None else "not computed yet"
+    labels = outcome.request.labels
+    print_values(out, outcome.values, outcome.files, printing.full, absent, labels)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
-    if outcome.result.memory:
-        print_memory(page(options.printing.color, sys.stderr), outcome.result.memory)
-    for text in _notes(outcome, options):
+    if result.memory:
+        print_memory(page(printing.color, sys.stderr), result.memory)
+    for text in _notes(outcome, observers, explains_engine):
         note(text)
 
 
@@ -246,29 +283,23 @@ def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
         out.line(f"  largest difference {gap.max_abs:g}, relative {gap.max_rel:g} ({limits})")
 
 
-def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
-    notes = [*outcome.request.notes]
-    until = options.session.clock.until_iteration
-    if outcome.result.elapsed is not None:
-        notes.append(_virtual_time(outcome.result.elapsed * 1e9, until, outcome.result.stopped_at))
-    if options.session.engine.explain_engine:
-        notes.append(_engine_note(outcome.result))
-    notes.extend(cluster_notes(outcome.result.clusters))
-    notes.extend(gpu_notes(outcome.result))
-    if options.observers.html:
-        notes.append(f"wrote {options.observers.html}")
+def _notes(outcome: Outcome, observers: Observers, explains_engine: bool) -> Iterator[str]:
+    request, result = outcome.request, outcome.result
+    yield from request.notes
+    if result.elapsed is not None:
+        until = request.step.until_iteration
+        yield _virtual_time(result.elapsed * 1e9, until, result.stopped_at)
+    if explains_engine:
+        yield _engine_note(result)
+    yield from cluster_notes(result.clusters)
+    yield from gpu_notes(result)
+    if observers.html_page:
+        yield f"wrote {observers.html_page.path}"
     if outcome.expected and not outcome.differences:
-        notes.append("all values as expected")
-    if outcome.differences and (options.values.out or options.values.out_dir):
-        notes.append("no array was written because a value differs")
-    if outcome.nonfinite:
-        notes.append(outcome.nonfinite.summary())
-    for pattern, reason in outcome.taps.silent().items() if outcome.taps else ():
-        why = reason
-        if outcome.result.clusters.clusters:
-            why = f"{why}, or it is inside a cluster, where taps do not reach"
-        notes.append(f"--tap {pattern} matched no executed node: {why}")
-    return notes
+        yield "all values as expected"
+    if outcome.differences and request.output_files:
+        yield "no array was written because a value differs"
+    yield from observers.notes(result)
 
 
 def _virtual_time(ns: float, until: int | None, stopped_at: int | None) -> str:
@@ -303,36 +334,23 @@ def _engine_note(result: RunResult) -> str:
     return f"engine: compiled, one function for {short_device_names(devices)}"
 
 
-def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
-    elapsed, stopped_at = outcome.result.elapsed, outcome.result.stopped_at
-    result: dict[str, Any] = {
-        "values": [
-            _value_json(item, value, outcome, options.printing.full)
-            for item, value in outcome.values.items()
-        ]
-    }
-    if outcome.taps:
-        result["taps"] = outcome.taps.values
-    if outcome.nonfinite:
-        result["nonfinite"] = outcome.nonfinite.values
-    if called_clusters(outcome.result.clusters):
-        result["jit"] = clusters_json(outcome.result.clusters)
-    if options.session.engine.explain_engine:
-        result["engine"] = engine_json(outcome.result)
-    gpu = gpu_json(outcome.result)
+def _print_json(
+    source: Source, outcome: Outcome, observers: Observers, full: bool, explains_engine: bool
+) -> None:
+    run = outcome.result
+    elapsed, stopped_at = run.elapsed, run.stopped_at
+    values = [_value_json(item, value, outcome, full) for item, value in outcome.values.items()]
+    result: dict[str, Any] = {"values": values, **observers.members()}
+    if called_clusters(run.clusters):
+        result["jit"] = clusters_json(run.clusters)
+    if explains_engine:
+        result["engine"] = engine_json(run)
+    gpu = gpu_json(run)
     if gpu:
         result["gpu"] = gpu
-    if outcome.result.memory:
-        result["memory"] = memory_json(outcome.result.memory)
+    if run.memory:
+        result["memory"] = memory_json(run.memory)
     artifacts = [artifact("array", path) for path in outcome.files.values()]
-    if options.observers.trace_out:
-        artifacts.append(artifact("trace", options.observers.trace_out))
-    if options.observers.html:
-        artifacts.append(artifact("html", options.observers.html))
-    if options.observers.node_data:
-        artifacts.append(artifact("node_data", run_data_file(options.observers.node_data).path))
-    if options.session.clock.calibrate:
-        artifacts.append(artifact("costs", options.session.clock.calibrate))
     print_document(
         "run",
         inputs=[source.to_json()],
@@ -344,12 +362,12 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
             **({} if stopped_at is None else {"stopped_at": stopped_at}),
         },
         findings=[_difference_finding(item, gap) for item, gap in outcome.differences.items()],
-        artifacts=artifacts,
+        artifacts=[*artifacts, *observers.artifacts()],
         exit_code=outcome.exit_code,
     )
 
 
-def _value_json(item: Output, value: Any, outcome: RunOutcome, full: bool) -> dict[str, Any]:
+def _value_json(item: Output, value: Any, outcome: Outcome, full: bool) -> dict[str, Any]:
     label = {"output": outcome.request.labels[item]} if item in outcome.request.labels else {}
     if value is None:
         return {"tensor": item.name, **label, "dead": True}

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
-from cfgraph.cli.run_options import FeedFetchOptions
+from cfgraph.cli.run_options import (
+    ClockOptions,
+    FeedOptions,
+    FetchOptions,
+    LimitOptions,
+    ModelOptions,
+    ResultOptions,
+)
+from cfgraph.compare.value_difference import ValueDifference, value_difference
+from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
@@ -20,6 +29,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Node, Output
 from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.feeds.parse_feeds import (
     read_feeds,
@@ -28,6 +38,7 @@ from cfgraph.runtime.feeds.parse_feeds import (
     split_feed,
 )
 from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.run_config import StepOptions
 from cfgraph.runtime.run_names import ClusterMembers
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
@@ -159,6 +170,23 @@ def _bytes_array(array: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedValues:
+    """The values that fetches must have, within tolerances."""
+
+    values: dict[Output, Any]
+    rtol: float | None
+    atol: float | None
+
+    def differences(self, values: Mapping[Output, Any]) -> dict[Output, ValueDifference]:
+        """The fetches with another value."""
+        gaps = {
+            item: value_difference(values[item], want, self.rtol, self.atol)
+            for item, want in self.values.items()
+        }
+        return {item: gap for item, gap in gaps.items() if gap}
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """A resolved run, the arrays of its feeds, expected values, and output files.
 
@@ -170,11 +198,14 @@ class RunRequest:
     spec: RunSpec
     inits: tuple[RunSpec, ...]
     arrays: tuple[Any, ...]
-    expected: dict[Output, Any]
+    step: StepOptions
+    variables: VariableSource
+    expected: ExpectedValues
     output_files: dict[Output, str]
-    allow_dead: bool
-    notes: tuple[str, ...] = ()
-    labels: Mapping[Output, str] = field(default_factory=dict)
+    folder: str | None
+    saved_to: str | None
+    notes: tuple[str, ...]
+    labels: Mapping[Output, str]
 
     @property
     def nodes(self) -> list[Node]:
@@ -186,63 +217,86 @@ class RunRequest:
         graph, fed = self.spec.graph, zip(self.spec.feeds, self.arrays, strict=True)
         return [feed_value(graph, tensor, array) for tensor, array in fed]
 
+    def open_files(self, files: StagedFiles) -> dict[Output, IO[bytes]]:
+        """Open the file of each fetch that is written."""
+        if self.folder is not None:
+            files.make_folder(self.folder)
+        return {item: files.open(path) for item, path in self.output_files.items()}
+
+    def state(self, source: Source) -> State | None:
+        """The variables before the run; those that it does not need too if they are saved."""
+        # a checkpoint without them could not replace its source
+        others = self.saved_to is not None
+        return self.variables.state(source, self.nodes, with_other_variables=others)
+
 
 def resolve_request(
-    source: Source, wanted: FeedFetchOptions, expectations: Sequence[str], seed: int
+    source: Source,
+    feeds: FeedOptions,
+    fetches: FetchOptions,
+    model: ModelOptions,
+    results: ResultOptions,
+    limits: LimitOptions,
+    clock: ClockOptions,
 ) -> RunRequest:
     """Resolve the options. Raises UsageError if they do not fit the graph."""
-    require_single_stdin(source, [*wanted.feed, *expectations])
-    graph, groups = ClusterMembers(source.graph).resolve(_requested_names(wanted, expectations))
-    names = signature_names(replace(source, graph=graph), wanted.signature, wanted.variables)
-    fed_names = [split_feed(text)[0] for text in wanted.feed if not text.startswith("@")]
-    names.require_selected(graph, [*wanted.fetch, *fed_names])
-    labels = names.labels(graph)
+    require_single_stdin(source, [*feeds.feed, *results.expect])
+    requested = [*feeds.names, *results.names, *fetches.fetch, *fetches.target, *model.init]
+    graph, groups = ClusterMembers(source.graph).resolve(requested)
+    names = signature_names(replace(source, graph=graph), model.signature, model.variables)
+    names.require_selected([*fetches.fetch, *feeds.names])
     resolved = Fetches(graph, names.outputs)
-    for name in wanted.fetch:
-        resolved.fetch(name)
-    for name in wanted.target:
+    for name in fetches.target:
         resolved.target(name)
-    output_files = output_paths(wanted.out, resolved.outside_loops)
-    compared = options_by_tensor(expectations, resolved.outside_loops, "expected value")
-    resolved.tensors.update(dict.fromkeys((*output_files, *compared)))
-    _require_arrays([*output_files, *compared])
+    for name in fetches.fetch:
+        resolved.fetch(name)
+    files = output_paths(results.out, resolved.outside_loops)
+    compared = options_by_tensor(results.expect, resolved.outside_loops, "expected value")
+    resolved.tensors.update(dict.fromkeys((*files, *compared)))
+    _require_arrays([*files, *compared])
     nothing_named = not (resolved.tensors or resolved.targets)
     if nothing_named:
         resolved.default()
-    if wanted.out_dir is not None:
-        folder_files = folder_paths(wanted.out_dir, resolved.tensors, labels)
-        output_files = {**folder_files, **output_files}
-    arrays = read_feeds(graph, wanted.feed, wanted.feeds, seed, names.inputs)
+    labels = names.labels(graph)
+    if results.out_dir is not None:
+        files = {**folder_paths(results.out_dir, resolved.tensors, labels), **files}
+    if clock.no_values and (files or compared):
+        message = "--no-values computes no values to write or compare"
+        raise UsageError(message, hint="remove --no-values, or --out and --expect")
+    arrays = read_feeds(graph, feeds.feed, feeds.feeds, limits.seed, names.inputs)
     fed = dict.fromkeys(map(graph.tensor, arrays))
     require_feeds(graph, resolved.tensors, resolved.targets, fed.keys(), names.inputs)
-    expected = {
-        item: read_value(split_feed(text)[1], graph, item, f"expected value of {item.name}", seed)
-        for item, text in compared.items()
-    }
-    fetches, targets = tuple(resolved.tensors), tuple(resolved.targets)
-    spec = RunSpec(graph, fetches, targets, tuple(fed), groups=groups)
-    nodes = [graph[name.removeprefix("^")] for name in wanted.init]
+    spec = RunSpec(graph, (*resolved.tensors,), (*resolved.targets,), (*fed,), groups=groups)
     return RunRequest(
         spec,
-        tuple(replace(spec, fetches=(), targets=(node,)) for node in nodes),
+        tuple(
+            replace(spec, fetches=(), targets=(graph[name.removeprefix("^")],))
+            for name in model.init
+        ),
         tuple(arrays.values()),
-        expected,
-        output_files,
-        allow_dead=nothing_named,
-        notes=tuple(resolved.notes),
-        labels=labels,
+        StepOptions(
+            max_iterations=limits.max_iterations,
+            allow_dead=nothing_named,
+            until_iteration=clock.until_iteration,
+            without_values=clock.no_values,
+        ),
+        VariableSource(model.variables, limits.allow_io),
+        ExpectedValues(
+            {
+                item: read_value(
+                    split_feed(text)[1], graph, item, f"expected value of {item.name}", limits.seed
+                )
+                for item, text in compared.items()
+            },
+            results.rtol,
+            results.atol,
+        ),
+        files,
+        results.out_dir,
+        model.save_variables,
+        tuple(resolved.notes),
+        labels,
     )
-
-
-def _requested_names(wanted: FeedFetchOptions, expectations: Sequence[str]) -> list[str]:
-    """Return all names of tensors and nodes in the options."""
-    texts = [*wanted.feed, *wanted.out, *expectations]
-    return [
-        *(text.partition("=")[0] for text in texts),
-        *wanted.fetch,
-        *wanted.target,
-        *wanted.init,
-    ]
 
 
 def _require_arrays(tensors: list[Output]) -> None:

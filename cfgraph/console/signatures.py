@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,23 +26,24 @@ _MAX_LISTED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class SignatureNames:
-    """The tensors of the inputs and outputs of one signature, by the names that it gives them."""
+    """The tensors of the inputs and outputs of one signature, by the names that it gives them.
+
+    `elsewhere` are the names that only other signatures have, with the names of these.
+    """
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     selected: SavedSignature | None = None
-    unselected: tuple[SavedSignature, ...] = ()
+    elsewhere: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def tensor(self, name: str) -> str:
         """Return the tensor that a name of the signature stands for, or the name itself."""
         return self.inputs.get(name) or self.outputs.get(name, name)
 
-    def require_selected(self, graph: Graph, names: Iterable[str]) -> None:
+    def require_selected(self, names: Iterable[str]) -> None:
         """Raise UsageError for a name that only signatures have which are not selected."""
         for name in names:
-            owners = [item.name for item in self.unselected if name in _signature_names(item)]
-            selected = name in self.inputs or name in self.outputs
-            if owners and not selected and not _has_tensor(graph, name):
+            if owners := self.elsewhere.get(name):
                 message = f"{name!r} is a name of the signature {' and of '.join(owners)}"
                 options = " or ".join(f"--signature {owner}" for owner in owners)
                 raise UsageError(message, hint=f"add {options}")
@@ -63,12 +64,14 @@ def signature_names(
     contents = saved_model_contents(source) or _contents_at(variables)
     signature = _find_signature(contents, requested)
     others = contents.signatures.values() if contents else ()
-    unselected = tuple(item for item in others if item is not signature)
-    if signature is None:
-        return SignatureNames(unselected=unselected)
-    graph = source.graph
-    inputs, outputs = _in_graph(graph, signature.inputs), _in_graph(graph, signature.outputs)
-    return SignatureNames(inputs, outputs, signature, unselected)
+    graph, elsewhere = source.graph, dict[str, list[str]]()
+    inputs = _in_graph(graph, signature.inputs) if signature else {}
+    outputs = _in_graph(graph, signature.outputs) if signature else {}
+    for other in others:
+        for name in {item.name for item in (*other.inputs, *other.outputs)} - {*inputs, *outputs}:
+            if other is not signature and not _has_tensor(graph, name):
+                elsewhere.setdefault(name, []).append(other.name)
+    return SignatureNames(inputs, outputs, signature, elsewhere)
 
 
 def names_tensors(path: str, graph: Graph) -> bool:
@@ -101,10 +104,6 @@ def _find_signature(
         hint = did_you_mean(requested, contents.signatures) or f"its signatures: {known}"
         raise UsageError(f"the SavedModel has no signature {requested!r}", hint=hint)
     return contents.signatures[requested]
-
-
-def _signature_names(signature: SavedSignature) -> set[str]:
-    return {item.name for item in (*signature.inputs, *signature.outputs)}
 
 
 def _in_graph(graph: Graph, tensors: tuple[SignatureTensor, ...]) -> dict[str, str]:

@@ -81,7 +81,7 @@ class Fetches:
         except UsageError as error:
             hint = did_you_mean(name, self.names) or _body_node_hint(self.graph, name)
             error.hint = hint or error.hint
-            node = self.graph.nodes.get(split_tensor_name(name)[0])
+            node = self.graph.nodes.get(error.node or "")
             if node is not None and registry.output_count(node) == 0:
                 error.hint = f"run it with --target {node.name}, or first with --init {node.name}"
             raise
@@ -132,7 +132,7 @@ def is_glob(name: str) -> bool:
 def matching_nodes(graph: Graph, pattern: str) -> list[Node]:
     """The nodes whose names match a glob. Raises UsageError if there are none."""
     if not is_glob(pattern):
-        return [graph[split_tensor_name(pattern)[0]]]
+        return [graph[pattern]]
     nodes = [node for node in graph if fnmatchcase(node.name, pattern)]
     if not nodes:
         hint = did_you_mean(pattern.strip("*?"), graph.nodes)

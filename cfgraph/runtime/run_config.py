@@ -1,4 +1,4 @@
-"""Options of the runs of a session, checked together."""
+"""Options of a session, checked together, and of one of its runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import is_gpu
@@ -16,6 +16,7 @@ from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
+from cfgraph.runtime.trace.events import Observer
 
 if TYPE_CHECKING:
     from cfgraph.runtime.remote.workers import WorkerOptions
@@ -112,6 +113,17 @@ class RunConfig:
         if self.memory is not None:
             return "memory is counted"
         return "devices are GPUs" if any(map(is_gpu, self.devices)) else ""
+
+
+class StepOptions(NamedTuple):
+    """Options of one run, which `Session.run` documents."""
+
+    trace: Observer | bool | None = None
+    max_iterations: int | None = None
+    timeout: float | None = None
+    allow_dead: bool = False
+    until_iteration: int | None = None
+    without_values: bool = False
 
 
 def require_state(value: object) -> None:

@@ -33,7 +33,7 @@ from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryT
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.prepare import DEFAULT_DEVICE
 from cfgraph.runtime.prepared_runs import PreparedRun, PreparedRuns, RunResult
-from cfgraph.runtime.run_config import RunConfig, current_options, require_state
+from cfgraph.runtime.run_config import RunConfig, StepOptions, current_options, require_state
 from cfgraph.runtime.run_names import NameResolver, fetch_names
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.trace.recording import RunTimeline
@@ -293,35 +293,19 @@ class Session:
         """
         target_names = name_list(targets) if targets else []
         spec, values = self._names.resolve(fetch_names(fetches), target_names, feeds or {})
-        result = self.execute(
-            spec,
-            values,
-            trace=trace,
-            max_iterations=max_iterations,
-            timeout=timeout,
-            allow_dead=allow_dead,
-            until_iteration=until_iteration,
-            without_values=without_values,
+        options = StepOptions(
+            trace, max_iterations, timeout, allow_dead, until_iteration, without_values
         )
+        result = self.execute(spec, values, options)
         # the session retains the result, but not the values
         values, result.values = result.values, []
         return values
 
     @memory_errors_reported
     @np.errstate(all="ignore")
-    def execute(
-        self,
-        spec: RunSpec,
-        feeds: list[Any],
-        *,
-        trace: Observer | bool | None = None,
-        max_iterations: int | None = None,
-        timeout: float | None = None,
-        allow_dead: bool = False,
-        until_iteration: int | None = None,
-        without_values: bool = False,
-    ) -> RunResult:
+    def execute(self, spec: RunSpec, feeds: list[Any], options: StepOptions) -> RunResult:
         """Execute a run whose names are resolved and whose feeds are converted, as `run` does."""
+        trace, max_iterations, timeout, allow_dead, until_iteration, without_values = options
         if without_values or until_iteration is not None:
             self._require_virtual_clock()
         timeline, trace = self._observers(trace)
