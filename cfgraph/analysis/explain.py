@@ -248,7 +248,7 @@ def _branch_of_reader(
     used = {use.node.inputs[use.slot].port for use in reader.uses if use.slot != CONTROL}
     if len(used) != 1:
         return None
-    return guards.decision(reader.output(used.pop())).side
+    return guards.decision(reader.output(used.pop())).branch
 
 
 def _is_pure(node: Node) -> bool:

@@ -363,7 +363,7 @@ PASSES: dict[str, Callable[[cfgraph.Graph], Any]] = {
     ("room", "module"),
     [
         *(("passes.partition", name) for name in ("partition", "cut", "control_loops")),
-        *(("passes.partition", name) for name in ("branch_conditions", "device_crossings")),
+        ("passes.partition", "device_crossings"),
         *(("passes.place", name) for name in ("constraints", "op_placement", "schedule")),
         *(("analysis.loops", name) for name in ("path_conditions",)),
     ],

@@ -13,9 +13,10 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from cfgraph.analysis.findings import require_no_findings
+from cfgraph.analysis.loops.branch_decisions import PathCondition
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import cycle_findings, frames
-from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathCondition, PathConditions
+from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathConditions
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.registry import ROLES

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from cfgraph.analysis.loops.branch_decisions import BranchDecision
-from cfgraph.analysis.loops.path_conditions import PathCondition, PathConditions
+from cfgraph.analysis.loops.branch_decisions import BranchDecision, PathCondition
+from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.analysis.loops.while_loop import (
     WhileLoop,
     gradient_source_in_iteration,
@@ -245,8 +245,8 @@ class BackwardLoop(GradientScope):
     def _in_body(self, x: Output) -> Output:
         """A value, dead in the last iteration, in which only the condition runs."""
         cond = self.loop.cond.output()
-        source = self.guards.source(cond)[0]
-        if any(decision.source == source for decision in self.guards.of(x).decisions()):
+        test, _ = self.guards.branch(cond)
+        if self.guards.of(x).branch_of(test) is not None:
             return x
         for use in x.node.readers(x.port):
             if role_of(use.node) is Role.SWITCH and is_loop_switch(use.node, self.loop.cond):
@@ -256,8 +256,8 @@ class BackwardLoop(GradientScope):
     def switch(self, x: Output, pred: Output, sides: int) -> Node:
         """Add a Switch that is dead in the last iteration of the backward loop."""
         node = super().switch(x, pred, sides)
-        last = self.guards.source(self.backward_counter.cond)[0]
-        if all(decision.source != last for decision in self.guards.of_node(node).decisions()):
+        test, _ = self.guards.branch(self.backward_counter.cond)
+        if self.guards.of_node(node).branch_of(test) is None:
             # constants of the loop are live in its last iteration too
             self.ctx.graph.add_control(node, self.backward_counter.step)
             self.guards.forget(node)
@@ -269,16 +269,16 @@ class BackwardLoop(GradientScope):
         """Branch decisions within an iteration. Raises Unsupported if no predicate decides."""
         residual = self.residual_decisions(guard.decisions())
         for decision in residual:
-            if not decision.sides:
+            if not decision.test.branches:
                 message = "no predicate determines whether it is live"
                 path = self.loop.frame.path
-                raise Unsupported(message, node=decision.pred.node, frame=path, code="CFG505")
+                raise Unsupported(message, node=decision.output.node, frame=path, code="CFG505")
         return residual
 
     def residual_decisions(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
         """Drop the decision of the loop itself to continue."""
-        own = self.guards.source(self.loop.cond.output())[0]
-        return [decision for decision in decisions if decision.source != own]
+        own, _ = self.guards.branch(self.loop.cond.output())
+        return [decision for decision in decisions if decision.test is not own]
 
     # -- constants, shapes and zeros -------------------------------------------------------------
 

@@ -66,10 +66,12 @@ def merge_with_zeros(
     """Extend a gradient that is live only under these decisions with zeros elsewhere."""
     zeros, layers = scope.zeros_like(x), []
     for decision in decisions:
-        if not decision.sides:
+        if not decision.test.branches:
             message = f"no predicate determines whether the reader of {x.name} is live"
-            raise Unsupported(message, node=decision.pred.node, code="CFG505")
-        other_ports = [port for port in range(decision.sides) if port != decision.port]
+            raise Unsupported(message, node=decision.output.node, code="CFG505")
+        other_ports = [
+            port for port in range(decision.test.branches) if port != decision.output.port
+        ]
         chosen = scope.guarded_by(zeros, [decision])
         layers.append([Output(chosen.node, port) for port in other_ports])
         zeros = chosen

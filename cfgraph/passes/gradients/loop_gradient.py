@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from cfgraph.analysis.loops.branch_decisions import PathCondition
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.analysis.loops.path_conditions import PathCondition, PathConditions
+from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.analysis.loops.while_loop import LoopVariable, WhileLoop, while_loop
 from cfgraph.errors import Unsupported

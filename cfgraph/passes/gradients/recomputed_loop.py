@@ -18,9 +18,8 @@ from collections.abc import Callable, Collection, Container, Hashable, Iterable,
 from typing import Any, Final
 
 from cfgraph.analysis.effects import EffectAnalysis
-from cfgraph.analysis.loops.branch_decisions import BranchDecision
+from cfgraph.analysis.loops.branch_decisions import BranchDecision, PathCondition
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.devices import COLOCATION_PREFIX
@@ -245,8 +244,8 @@ class RecomputationScope(GradientScope):
     def residual_decisions(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
         """Drop the decision to continue the loop over segments, which is implied in this scope."""
         guards = self.outer.guards
-        own = guards.source(self.outer.backward_counter.cond)[0]
-        return [decision for decision in decisions if decision.source != own]
+        own, _ = guards.branch(self.outer.backward_counter.cond)
+        return [decision for decision in decisions if decision.test is not own]
 
 
 # -- cloning -----------------------------------------------------------------------------------

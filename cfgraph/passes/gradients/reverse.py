@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from cfgraph.analysis.gradient_paths import ActivityAnalysis, GradientFlow, carries_gradient
-from cfgraph.analysis.loops.path_conditions import PathCondition
+from cfgraph.analysis.loops.branch_decisions import PathCondition
 from cfgraph.analysis.loops.regions import Region, Regions, regions
 from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.errors import Unsupported, UsageError

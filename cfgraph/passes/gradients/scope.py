@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.loops.branch_decisions import BranchDecision
-from cfgraph.analysis.loops.path_conditions import PathCondition
+from cfgraph.analysis.loops.branch_decisions import BranchDecision, PathCondition
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
@@ -244,8 +243,8 @@ class GradientScope:
         for decision in decisions:
             key = ("Switch", x, self.forward_value(decision.pred))
             if key not in self._cache:
-                self._cache[key] = self.switch(x, key[2], decision.sides).output()
-            x = self._cache[key].node.output(decision.port)
+                self._cache[key] = self.switch(x, key[2], decision.test.branches).output()
+            x = self._cache[key].node.output(decision.output.port)
         return x
 
     def guarded_within(self, x: Output, inner: PathCondition, outer: PathCondition) -> Output:

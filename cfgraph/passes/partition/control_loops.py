@@ -32,14 +32,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.analysis.loops.branch_decisions import BranchDecision
 from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
-from cfgraph.passes.partition.branch_conditions import BranchConditions
 from cfgraph.passes.partition.device_crossings import NodeDevices, sorted_devices
 
 # the value of control loops, and of messages for control edges
@@ -245,9 +246,9 @@ class DistributedLoops:
         self.frames = frames
 
     @cached_property
-    def conditions(self) -> BranchConditions:
-        """The branch conditions under which each node is live."""
-        return BranchConditions(self.frames)
+    def conditions(self) -> PathConditions:
+        """The path conditions of the nodes over a run."""
+        return PathConditions(self.frames)
 
     def is_variable(self, node: Node) -> bool:
         """Return true for the Merge of a loop variable: one of an Enter and a NextIteration."""
@@ -261,8 +262,8 @@ class DistributedLoops:
         frame = self.frames.of[switch]
         if ROLES[switch.op] is not Role.SWITCH or not frame.loop_conds:
             return False
-        origin = self.conditions.origin
-        return origin(switch.inputs[1]) == origin(frame.loop_conds[0].output())
+        source = self.conditions.source
+        return source(switch.inputs[1]) == source(frame.loop_conds[0].output())
 
     def pivot(self, node: Node) -> Output | None:
         """Return the output of a loop variable's Switch if a node only forwards that, else None."""
@@ -272,7 +273,7 @@ class DistributedLoops:
         source = tensor.node
         if source.controls or not self.is_loop_switch(source):
             return None
-        forwards = self.conditions.origin(node.output()) == tensor
+        forwards = self.conditions.source(node.output()) == (tensor, False)
         return tensor if forwards and self.is_variable(source.inputs[0].node) else None
 
     def undistributable_loops(self) -> set[Frame]:
@@ -292,16 +293,16 @@ class DistributedLoops:
         return rejected
 
     def _is_distributable(self, frame: Frame) -> bool:
-        sides_of = self.conditions.sides
-        condition = frame.loop_conds[0]
-        entry = sides_of(condition)
-        body = entry | {self.conditions.body(condition)}
+        conditions, cond = self.conditions, frame.loop_conds[0]
+        entry = conditions.of_node(cond)
+        body = entry.also(BranchDecision(*conditions.branch(cond.output()), cond.output()))
         return all(
             bool(node.attr("is_constant"))
-            or (sides_of(node) <= entry and self._feeds_variables(node))
+            or (entry.implies(conditions.of_node(node)) and self._feeds_variables(node))
             for node in frame.enters
         ) and all(
-            sides_of(node) == body and self._feeds_variables(node) for node in frame.next_iterations
+            conditions.of_node(node) is body and self._feeds_variables(node)
+            for node in frame.next_iterations
         )
 
     def _feeds_variables(self, node: Node) -> bool:

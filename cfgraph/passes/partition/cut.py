@@ -33,7 +33,6 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import downstream, upstream
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import has_effect, makes_handle, may_write, role_of
-from cfgraph.passes.partition.branch_conditions import ALWAYS_LIVE
 from cfgraph.passes.partition.control_loops import (
     CONTROL_TOKEN,
     AddedNodes,
@@ -87,11 +86,11 @@ class LocalControlEdges:
             return None
         conditions, pivot = self._loops.conditions, self._control_loops.pivot_merge(frame, device)
         is_variable = not self._control_loops.is_control_loop(frame, device)
-        available = conditions.sides(pivot) if is_variable else ALWAYS_LIVE
-        required = conditions.sides(merge)
-        if available == required:
+        available = conditions.of_node(pivot) if is_variable else conditions.none
+        required = conditions.of_node(merge)
+        if available is required:
             return [pivot]
-        if not available <= required:
+        if not required.implies(available):
             return None
         enter = next(t.node for t in merge.inputs if ROLES[t.node.op] is Role.ENTER)
         return [pivot, entry_tensor(enter, device).node]

@@ -4,8 +4,8 @@ engine               generates, compiles, and runs the code of a run
   interpreter          its first run, if it has no control flow
   merged_devices       several devices as one
   generate             loops, branches, and the order of the code
-    plan_liveness        the liveness class of each node, and what has none
-    liveness_classes     classes as nested branches, and the schedule that opens few of them
+    plan_liveness        the path condition of each node, and what has none
+    schedule             the order of the code, which opens few branches
     node_writer          the lines of a node, and the functions that they call
   program              lines and variables, before they are printed
   outlining            several functions for code that is nested deeply

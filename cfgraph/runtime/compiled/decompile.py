@@ -258,11 +258,10 @@ class _RunFunction:
             number = numeral(variable.content) if isinstance(variable, Constant) else None
             if number is not None and (score or number in NUMERALS.values()):
                 chosen[variable] = (0, number)
-        for info in self.generator.liveness.info.values():
-            for test in info.tests.values():
-                if test.value is not None and test.predicate is not None:
-                    name = f"is_{_last_part(test.predicate.node.name)}"
-                    chosen.setdefault(test.value.resolved(), (0, name))
+        for test, value in self.generator.writer.tests.items():
+            if test.branches:
+                name = f"is_{_last_part(test.source.node.name)}"
+                chosen.setdefault(value.resolved(), (0, name))
         for line in self.program.lines:
             for value in (*line.targets, *line.arguments):
                 variable = value.resolved()

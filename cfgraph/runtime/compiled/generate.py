@@ -1,7 +1,7 @@
 """Generation of one Python function from a plan.
 
 A frame is a `for` loop over its iterations, with the loop variables as local variables; nodes of
-one liveness class stand under one `if`; a Merge is an assignment in each of its branches. Switch,
+one path condition stand under one `if`; a Merge is an assignment in each of its branches. Switch,
 Enter, Exit, NextIteration, LoopCond, and Identity have no code: their outputs are the variables of
 their inputs. Work that does not change in a loop precedes it.
 
@@ -26,6 +26,7 @@ from typing import Final
 
 import numpy as np
 
+from cfgraph.analysis.loops.branch_decisions import BranchDecision, BranchTest, PathCondition
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import (
@@ -39,17 +40,9 @@ from cfgraph.ir.role import (
 )
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import identity
-from cfgraph.runtime.compiled.liveness_classes import (
-    BranchTest,
-    Item,
-    Literal,
-    LivenessClass,
-    Scheduler,
-    WriterCoroutine,
-)
 from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
 from cfgraph.runtime.compiled.outlining import outline_regions
-from cfgraph.runtime.compiled.plan_liveness import FrameInfo, LoopInvariants, PlanLiveness
+from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
 from cfgraph.runtime.compiled.program import (
     Block,
     FirstIteration,
@@ -57,6 +50,7 @@ from cfgraph.runtime.compiled.program import (
     Program,
     Value,
 )
+from cfgraph.runtime.compiled.schedule import Item, LoopInvariants, Scheduler, WriterCoroutine
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 PARAMETERS: Final = "step, feeds, iterations"
@@ -113,8 +107,7 @@ class CodeGenerator:
             self._write_in_order()
         else:
             results = self._fetch_items()
-            always = [self.liveness.root.classes.always]
-            _write_all(self._run(self._scheduler(), self.frames.root, always))
+            _write_all(self._run(self.liveness.root))
         fields = ", ".join(["{}"] * self.fetch_count) + "," * (self.fetch_count == 1)
         returned = [results.get(index) for index in range(self.fetch_count)]
         outputs = [
@@ -147,17 +140,17 @@ class CodeGenerator:
     def _fetch_items(self) -> dict[int, Value]:
         """Items that assign fetches which may be dead; their variables start as None."""
         results: dict[int, Value] = {}
-        root, program = self.liveness.root, self.program
+        liveness, program = self.liveness, self.program
         for index, output in self.plan.fetches.items():
             if self.frames.of_outputs.get(output.node, self.frames.root) is not self.frames.root:
                 raise NotCompiled("a fetch is inside a loop", output.node)
-            live = self.liveness.of(output)
-            if live is root.classes.always:
+            live = liveness.of(output)
+            if live is liveness.always:
                 continue
             self.may_be_dead = output.node
             value = results[index] = program.variable(scalar=True)
             program.add("None", (), [value])
-            if live is not root.classes.never:
+            if live is not liveness.never:
                 item = self._item(self.frames.root, live, partial(self.writer.copy, output, value))
                 item.needs(self._source(output))
         return results
@@ -167,7 +160,7 @@ class CodeGenerator:
     def _item(
         self,
         frame: Frame,
-        live: LivenessClass,
+        live: PathCondition,
         write: Callable[[], WriterCoroutine | None],
         *,
         silent: bool = False,
@@ -189,7 +182,7 @@ class CodeGenerator:
         for node in self.frames.order:
             info = liveness.info[self.frames.of[node]]
             live = liveness.live[node]
-            if live is info.classes.never:
+            if live is liveness.never:
                 continue
             plan = nodes[node]
             role = plan.op.role
@@ -219,7 +212,7 @@ class CodeGenerator:
             return _nothing, True
         return self.writer.kernel, False
 
-    def _node_item(self, plan: NodePlan, info: FrameInfo, live: LivenessClass) -> None:
+    def _node_item(self, plan: NodePlan, info: FrameInfo, live: PathCondition) -> None:
         node, role = plan.node, plan.op.role
         write, silent = self._write_function(plan)
         if info.is_loop and not plan.op.effects.stateful and not plan.deref_slots:
@@ -245,20 +238,19 @@ class CodeGenerator:
     def _test_item(self, plan: NodePlan, info: FrameInfo) -> Item | None:
         """The item that computes the test of a Switch, None for the test of a loop."""
         test = self.liveness.test_of[plan.node]
-        if test is info.classes.loop_test:
+        if test is info.loop_test:
             return None
         if 1 in plan.deref_slots:
             raise NotCompiled("a predicate is read through a reference", plan.node)
         item = self.test_items.get(test)
         if item is None:
-            predicate = test.predicate
-            assert predicate is not None
-            live, liveness = info.classes.always, self.liveness
+            predicate, liveness = test.source, self.liveness
+            live = liveness.always
             outer = predicate in liveness.fed and info is not liveness.root
             if not outer and self.frames.of_outputs.get(predicate.node) is info.frame:
                 live = liveness.of(predicate)
             item = self.test_items[test] = self._item(
-                info.frame, live, partial(self.writer.test, test, predicate)
+                info.frame, live, partial(self.writer.test, test, plan)
             )
             if self.frames.of_outputs.get(predicate.node) is info.frame:
                 item.needs(self._source(predicate))
@@ -268,7 +260,7 @@ class CodeGenerator:
                 item.needs(self._source(data))
         return item
 
-    def _enter_item(self, plan: NodePlan, info: FrameInfo, live: LivenessClass) -> None:
+    def _enter_item(self, plan: NodePlan, info: FrameInfo, live: PathCondition) -> None:
         node = plan.node
         item = self._item(
             info.frame, live, partial(self.writer.forward, plan), silent=not plan.deref_slots
@@ -296,7 +288,7 @@ class CodeGenerator:
         self.loop_merges[info.frame].append(merge)
         self.writer.values[Output(merge, 0)] = self.program.variable()
 
-    def _merge_items(self, plan: NodePlan, info: FrameInfo, live: LivenessClass) -> None:
+    def _merge_items(self, plan: NodePlan, info: FrameInfo, live: PathCondition) -> None:
         """Items that assign the live inputs of a Merge, and that follow all of them."""
         node, liveness = plan.node, self.liveness
         value, flag = self.program.variable(scalar=True), liveness.flag_of.get(node)
@@ -304,14 +296,12 @@ class CodeGenerator:
         value.is_incomplete = True
         done = self._item(info.frame, live, partial(_complete, value), silent=True)
         if flag is not None:
-            flag.value = self.program.variable(scalar=True, prefix="f")
-            start = self._item(
-                info.frame, live.parent or live, partial(self.writer.unset, flag.value)
-            )
+            variable = self.writer.tests[flag] = self.program.variable(scalar=True, prefix="f")
+            start = self._item(info.frame, live.outer or live, partial(self.writer.unset, variable))
             done.needs(start)
         for slot, output in enumerate(node.inputs):
             current = liveness.of(output)
-            if current is info.classes.never:
+            if current is liveness.never:
                 continue
             write = partial(self.writer.move, plan, slot, value, index, flag)
             move = self._item(info.frame, current, write)
@@ -332,27 +322,25 @@ class CodeGenerator:
 
     # -- code ------------------------------------------------------------------------------------
 
-    def _scheduler(self) -> Scheduler:
-        return Scheduler(self._open_branch, self._open_else, self._close_branch)
+    def _scheduler(self, info: FrameInfo) -> Scheduler:
+        return Scheduler(self._open_branch, self._open_else, self._close_branch, info.loop_test)
 
-    def _run(
-        self, scheduler: Scheduler, frame: Frame, sections: list[LivenessClass]
-    ) -> WriterCoroutine:
-        items = self.items_of[frame]
+    def _run(self, info: FrameInfo) -> WriterCoroutine:
+        """Write a frame without a loop."""
+        items, scheduler = self.items_of[info.frame], self._scheduler(info)
         scheduler.start(items)
-        for section in sections:
-            yield from scheduler.run(section)
+        yield from scheduler.run(self.liveness.always)
         if scheduler.done != len(items):
             raise NotCompiled("nodes outside of a loop wait for it, and it for them")
 
-    def _open_branch(self, literal: Literal) -> None:
-        test, branch = literal
-        form = "if {}:" if branch else "if not {}:"
-        if test.branches != 2 and test.predicate is not None:
+    def _open_branch(self, decision: BranchDecision) -> None:
+        test, branch, _ = decision
+        form = "if {}:" if branch or not test.branches else "if not {}:"
+        if test.branches > 2:
             form = f"if {{}} == {branch}:"
-        self.program.open(form, [test.value])
+        self.program.open(form, [self.writer.tests[test]])
 
-    def _open_else(self, literal: Literal) -> None:
+    def _open_else(self) -> None:
         assert self.last_block is not None
         self.program.open_else(self.last_block)
 
@@ -362,9 +350,9 @@ class CodeGenerator:
 
     def _loop(self, info: FrameInfo) -> WriterCoroutine:
         """Write a frame into the current block."""
-        frame, program, scheduler = info.frame, self.program, self._scheduler()
+        frame, program, scheduler = info.frame, self.program, self._scheduler(info)
         if not info.is_loop:
-            yield from self._run(scheduler, frame, [info.classes.always])
+            yield from self._run(info)
             return
         items = self.items_of[frame]
         merges = self.loop_merges[frame]
@@ -383,15 +371,15 @@ class CodeGenerator:
         # the place of a timeout, which the iterator raises
         program.lines[-1].plan = self.plan.nodes[frame.loop_conds[0]]
         loop_block = program.block
-        yield from scheduler.run(info.classes.always)
+        yield from scheduler.run(self.liveness.always)
         yield from self._write_exit(info, scheduler)
         body_start = len(program.lines)
         if first is not None and opening is not None:
             opening.open()
             yield from scheduler.run(first)
             opening.close()
-        assert info.classes.body is not None
-        yield from scheduler.run(info.classes.body)
+        assert info.body is not None
+        yield from scheduler.run(info.body)
         if scheduler.done != len(items):
             raise NotCompiled("nodes outside of a loop wait for it, and it for them", merges[0])
         self.writer.advance(merges, number, body_start)
@@ -409,7 +397,7 @@ class CodeGenerator:
     def _write_exit(self, info: FrameInfo, scheduler: Scheduler) -> WriterCoroutine:
         """Test the condition of a loop, and write what runs once it is false."""
         program, cond = self.program, info.frame.loop_conds[0]
-        test = info.classes.loop_test
+        test = info.loop_test
         assert test is not None
         switch = next(
             (node for node, known in self.liveness.test_of.items() if known is test), cond
@@ -417,8 +405,8 @@ class CodeGenerator:
         condition = self.writer.values[Output(cond, 0)]
         program.open(self.style.exit_test, [condition])
         program.lines[-1].plan = self.plan.nodes[switch]
-        assert info.classes.exit is not None
-        yield from scheduler.run(info.classes.exit)
+        assert info.exit is not None
+        yield from scheduler.run(info.exit)
         program.add("break")
         program.close()
 

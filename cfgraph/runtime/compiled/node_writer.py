@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.analysis.loops.branch_decisions import BranchTest
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Node, Output
@@ -19,7 +20,6 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline, iteration_limit_error
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Elementwise, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.runtime.compiled.liveness_classes import BranchTest
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
 from cfgraph.runtime.compiled.program import FIRST, SECOND, Constant, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan
@@ -74,7 +74,11 @@ FAST: Final = CodeStyle()
 
 
 class NodeWriter:
-    """Writes the code of the nodes of a plan. `values` contains the variables of their outputs."""
+    """Writes the code of the nodes of a plan.
+
+    `values` contains the variables of their outputs, `tests` those of their predicates as booleans
+    or numbers of branches, and of the flags of Merges.
+    """
 
     def __init__(self, liveness: PlanLiveness, program: Program, style: CodeStyle) -> None:
         self.plan = liveness.plan
@@ -82,6 +86,7 @@ class NodeWriter:
         self.liveness = liveness
         self.program = program
         self.values: dict[Output, Value] = {}
+        self.tests: dict[BranchTest, Value] = {}
         self.numbers = {frame: number for number, frame in enumerate(self.plan.frames.all)}
         self.last_check = 0
 
@@ -187,13 +192,12 @@ class NodeWriter:
     def _counter(self, frame: Frame) -> str:
         return f"i{self.numbers[frame]}" if self.liveness.info[frame].is_loop else "0"
 
-    def test(self, test: BranchTest, predicate: Output) -> None:
-        owner = self.plan.nodes[test.owner] if test.owner else None
-        test.value = self.program.variable(scalar=True, prefix="b")
+    def test(self, test: BranchTest, switch: NodePlan) -> None:
+        variable = self.tests[test] = self.program.variable(scalar=True, prefix="b")
         form = self.style.branch_test
         if test.branches != 2:
             form = f"branch({{}}, {test.branches})"
-        self.program.add(form, [self.values[predicate]], [test.value], owner)
+        self.program.add(form, [self.values[test.source]], [variable], switch)
 
     def unset(self, flag: Value) -> None:
         self.program.add("False", (), [flag])
@@ -219,7 +223,7 @@ class NodeWriter:
         if index is not None:
             program.add("{}", [program.constant(np.int32(slot))], [index], plan)
         if flag is not None:
-            program.add("True", (), [flag.value], plan)
+            program.add("True", (), [self.tests[flag]], plan)
 
     def initialize(self, merge: Node) -> None:
         """Assign the first value of a loop variable."""

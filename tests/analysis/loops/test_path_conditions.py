@@ -24,7 +24,7 @@ def conditionals(count: int) -> Graph:
 def test_a_barrier_waits_for_the_decision_of_each_conditional_once() -> None:
     graph = conditionals(40)
     guard = PathConditions().of_node(graph["barrier"])
-    assert [(item.source.name, item.side) for item in guard.decisions()] == [
+    assert [(item.test.source.name, item.branch) for item in guard.decisions()] == [
         (f"p{number}:0", 1) for number in range(40)
     ]
 
