@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Graph, Node, Output, Use
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.registry import output_count
 from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.families.constants import ForwardingIdentity, Identity
-from cfgraph.ops.families.control_flow import ForwardingOp
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.families.resource_variables import (
     AssignUpdateVariableOp,
@@ -26,7 +23,7 @@ from cfgraph.ops.families.resource_variables import (
 )
 from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
 from cfgraph.ops.families.variables import VariableV2
-from cfgraph.ops.opdef.op import is_a, lookup, role_of
+from cfgraph.ops.opdef.op import is_a, is_identity, lookup, role_of
 
 # TensorFlow's attribute of a node that outputs a handle: the types of the tensors behind it
 HANDLE_TYPES: Final = "_handle_dtypes"
@@ -91,8 +88,7 @@ class _VariableTypes:
             if use.slot < 0 or node.inputs[use.slot] != handle:
                 continue
             dtype = self.by(node, use.slot)
-            ahead = _outputs(node) if is_a(node, ForwardingOp, ForwardingIdentity, Identity) else []
-            for output in ahead:
+            for output in forwarded_outputs(node, use.slot):
                 if dtype is None and output not in self.seen:
                     dtype = self.of(output)
             if dtype is not None:
@@ -127,9 +123,30 @@ class _VariableTypes:
         return None
 
 
-def _outputs(node: Node) -> list[Output]:
-    """The outputs of a node."""
-    return [node.output(port) for port in range(output_count(node) or 0)]
+def forwarded_outputs(node: Node, slot: int) -> list[Output]:
+    """The outputs that may be an input of a node, unchanged."""
+    role = role_of(node)
+    if role in FORWARDING_ROLES and (slot == 0 or role is Role.MERGE):
+        count = output_count(node) or 0
+        return [node.output(port) for port in range(count if role is Role.SWITCH else 1)]
+    return [node.output(slot)] if is_identity(node) else []
+
+
+def handle_uses(
+    handle: Output, forwarded: Callable[[Node, int], list[Output]] = forwarded_outputs
+) -> tuple[list[Use], list[Output]]:
+    """The uses of a handle that do not forward it, and all outputs that are the handle."""
+    uses: list[Use] = []
+    handles = {handle: None}
+    for tensor in (todo := [handle]):
+        for use in tensor.node.readers(tensor.port):
+            outputs = forwarded(use.node, use.slot)
+            if not outputs:
+                uses.append(use)
+            new = [output for output in outputs if output not in handles]
+            handles.update(dict.fromkeys(new))
+            todo += new
+    return uses, list(handles)
 
 
 @dataclass(slots=True, eq=False)
@@ -147,35 +164,13 @@ def stacks(graph: Graph) -> dict[Node, StackAccesses]:
     for node in graph:
         if not is_a(node, StackHandle):
             continue
-        use = StackAccesses(node)
-        for reader in _handle_readers(node.output()):
+        stack = StackAccesses(node)
+        uses, _ = handle_uses(node.output())
+        for reader, _ in uses:
             if is_a(reader, StackPushV2):
-                use.pushes.append(reader)
-                accesses[reader] = use
+                stack.pushes.append(reader)
+                accesses[reader] = stack
             elif is_a(reader, StackPopV2):
-                use.pops.append(reader)
-                accesses[reader] = use
+                stack.pops.append(reader)
+                accesses[reader] = stack
     return accesses
-
-
-def _handle_readers(handle: Output) -> Iterator[Node]:
-    """The readers of a handle, through forwarding nodes."""
-    todo, seen = [handle], {handle}
-    while todo:
-        tensor = todo.pop()
-        for use in tensor.node.readers(tensor.port):
-            if use.slot or not _forwards_handle(use.node):
-                yield use.node
-                continue
-            count = registry.output_count(use.node) or 1
-            for output in map(
-                use.node.output, range(count if role_of(use.node) is Role.SWITCH else 1)
-            ):
-                if output not in seen:
-                    seen.add(output)
-                    todo.append(output)
-
-
-def _forwards_handle(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is not None and (op.aliasing.is_identity or op.role in FORWARDING_ROLES)

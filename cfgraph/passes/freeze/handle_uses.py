@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cfgraph.analysis.resource_handles import forwarded_outputs
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir.function_graph import FunctionGraph, instantiate, is_polymorphic
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.registry import output_count
-from cfgraph.ir.role import FORWARDING_ROLES, Role
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.resource_variables import (
     VariableRead,
     VariableShape,
@@ -23,7 +23,7 @@ from cfgraph.ops.families.resource_variables import (
 )
 from cfgraph.ops.families.variables import IsVariableInitialized
 from cfgraph.ops.opdef.facts import FunctionCalls
-from cfgraph.ops.opdef.op import function_calls, is_a, is_identity, lookup, may_write, role_of
+from cfgraph.ops.opdef.op import function_calls, is_a, lookup, may_write, role_of
 
 # functional nodes through whose functions handles are followed
 _FOLLOWED = frozenset({"if", "case", "while", "call"})
@@ -101,12 +101,9 @@ class HandleUses:
             return self._through_functions(node, calls, slot - calls.first_argument, path)
         if _is_read(node, slot):
             return None, []
-        if _forwards(node, slot):
-            is_merge = role_of(node) is Role.MERGE
-            ports = (
-                [slot] if is_identity(node) else range(1 if is_merge else output_count(node) or 0)
-            )
-            return None, [node.output(port) for port in ports]
+        outputs = forwarded_outputs(node, slot)
+        if outputs:
+            return None, outputs
         verb = "assigned" if may_write(node) else "needed"
         return Blocker(name, f"{verb} by {name} ({node.op})"), []
 
@@ -152,13 +149,6 @@ class HandleUses:
 def called_names(node: Node, calls: FunctionCalls) -> list[str]:
     """The names of the functions that a functional node calls, in the order of its attributes."""
     return [func.name for func in calls.named_in(node.attrs)]
-
-
-def _forwards(node: Node, slot: int) -> bool:
-    role = role_of(node)
-    if role in FORWARDING_ROLES:
-        return role is Role.MERGE or slot == 0
-    return is_identity(node)
 
 
 def _is_read(node: Node, slot: int) -> bool:

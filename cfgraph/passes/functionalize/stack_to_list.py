@@ -24,13 +24,13 @@ from cfgraph.ir.traversal import upstream
 from cfgraph.ops.families.stacks import StackPopV2, StackPushV2, StackV2
 from cfgraph.ops.opdef.op import Op, is_a, lookup
 from cfgraph.ops.shape_inference import StaticShapes
-from cfgraph.passes.functionalize.function_body import is_cheap_constant
-from cfgraph.passes.functionalize.handle_uses import (
+from cfgraph.passes.functionalize.detached_handles import (
     anchored_constant,
     detach_handle,
     element_shape_constant,
-    handle_uses,
+    unchanged_handle_uses,
 )
+from cfgraph.passes.functionalize.function_body import is_cheap_constant
 from cfgraph.passes.functionalize.report import region_rejected
 
 # new nodes, each with the original nodes that it replaces, by name with their ops
@@ -238,7 +238,7 @@ def stack_use(stack: Node, liveness: LivenessRule, fetched: Collection[Node]) ->
     if stack.attr("elem_type").kind == "resource":
         text = f"{stack.name} holds handles, which no list of TensorFlow does"
         raise region_rejected("list", text, node=stack.name)
-    uses, handles = handle_uses(stack.output())
+    uses, handles = unchanged_handle_uses(stack.output())
     users: dict[type[Op], list[Node]] = {StackPushV2: [], StackPopV2: []}
     for reader, slot in uses:
         kind = next((kind for kind in users if slot == 0 and is_a(reader, kind)), None)

@@ -37,10 +37,10 @@ from cfgraph.ops.families.tensor_array_ops import (
 )
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes
-from cfgraph.passes.functionalize.handle_uses import (
+from cfgraph.passes.functionalize.detached_handles import (
     detach_handle,
     element_shape_constant,
-    handle_uses,
+    unchanged_handle_uses,
 )
 from cfgraph.passes.functionalize.report import region_rejected
 
@@ -88,7 +88,7 @@ def tensor_array_use(
     if array.attr("dtype").kind not in NUMERIC_KINDS:
         text = f"{array.name} contains {array.attr('dtype')}"
         raise region_rejected("list", text, node=array.name)
-    uses, use.handles = handle_uses(array.output())
+    uses, use.handles = unchanged_handle_uses(array.output())
     for reader, slot in uses:
         if not is_a(reader, *_SUPPORTED_OPS) or slot != 0:
             text = f"{reader.name} ({reader.op}) uses it"

@@ -14,7 +14,7 @@ from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import NUMERIC_KINDS
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import FORWARDING_ROLES
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.functionalize.report import (
@@ -121,7 +121,6 @@ def functionalize_lists(
     return lists
 
 
-_FORWARDING_ROLES: Final = (Role.ENTER, Role.SWITCH, Role.MERGE, Role.EXIT, Role.NEXT_ITERATION)
 _MAX_ELEMENTS_INPUT: Final = 1
 
 
@@ -150,7 +149,7 @@ def require_static_size(
     for node in group:
         op = lookup(node.op)
         operation = op.compilation.row_operation if op is not None else ""
-        forwards = op is not None and (op.role in _FORWARDING_ROLES or op.aliasing.is_identity)
+        forwards = op is not None and (op.role in FORWARDING_ROLES or op.aliasing.is_identity)
         if not operation and not forwards:
             text = f"{node.name} ({node.op}) uses it"
             raise region_rejected("list", text, node=node.name)

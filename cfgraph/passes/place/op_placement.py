@@ -12,7 +12,7 @@ from cfgraph.ir.graph import Graph, Node, Use
 from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.signature import ArgDef
 from cfgraph.limits import check_deadline
-from cfgraph.ops.opdef.op import Op, lookup, role_of
+from cfgraph.ops.opdef.op import Op, is_identity, lookup, role_of
 
 NodePort = tuple[Node, int]  # one output of a node
 
@@ -154,7 +154,7 @@ class PlacementFacts:
         if not self._facts(node).forwards:
             return []
         outputs = registry.output_types(node) or []
-        by_slot = _is_identity(node)
+        by_slot = is_identity(node)
         ports = [port for port, dtype in enumerate(outputs) if test(dtype)]
         return [(node, port) for port in ports if not by_slot or port == slot]
 
@@ -174,11 +174,6 @@ def _takes_reference(use: Use) -> bool:
 
 def _is_not_reference(dtype: DType) -> bool:
     return not dtype.is_ref
-
-
-def _is_identity(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is not None and op.aliasing.is_identity
 
 
 class _TypeAttrs(dict[str, tuple[str, ...]]):

@@ -41,3 +41,12 @@ def test_a_union_that_adds_nothing_is_the_guard_itself() -> None:
         inside = guards.of_node(graph[f"b{number}"])
         assert barrier.union(inside) is barrier
         assert guards.none.union(inside, inside) is inside
+
+
+def test_conditions_with_equal_decisions_are_one_object() -> None:
+    graph, guards = conditionals(3), PathConditions()
+    first, second, third = (guards.of_node(graph[f"a{number}"]) for number in range(3))
+    union = first.union(second, third)
+    assert third.union(second).union(first) is union
+    assert union.implies(second)
+    assert not second.implies(union)

@@ -1,4 +1,4 @@
-"""Find and detach the uses of a stack or TensorArray handle; add the constants of list ops."""
+"""Find and detach the handle of a stack or TensorArray; add the constants of list ops."""
 
 from __future__ import annotations
 
@@ -6,27 +6,19 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from cfgraph.analysis.resource_handles import handle_uses
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output, Use
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.opdef.op import is_identity, role_of
 
 
-def handle_uses(handle: Output) -> tuple[list[Use], list[Node]]:
+def unchanged_handle_uses(handle: Output) -> tuple[list[Use], list[Node]]:
     """Return the uses of a handle, and the Identities and constant Enters that forward it."""
-    uses: list[Use] = []
-    carriers: dict[Node, None] = {}
-    todo = [handle]
-    for tensor in todo:
-        for use in tensor.node.readers(tensor.port):
-            if not _forwards_handle(use.node):
-                uses.append(use)
-            elif use.node not in carriers:
-                carriers[use.node] = None
-                todo.append(use.node.output())
-    return uses, list(carriers)
+    uses, handles = handle_uses(handle, _unchanged_outputs)
+    return uses, [tensor.node for tensor in handles[1:]]
 
 
 def detach_handle(
@@ -82,11 +74,12 @@ def _forward_size(graph: Graph, node: Node, size: Node | None) -> None:
         graph.set_op(node, "Identity", {"T": int32})
 
 
-def _forwards_handle(node: Node) -> bool:
-    op = lookup(node.op)
-    if op is None or len(node.inputs) != 1:
-        return False
-    return op.aliasing.is_identity or (op.role is Role.ENTER and bool(node.attr("is_constant")))
+def _unchanged_outputs(node: Node, slot: int) -> list[Output]:
+    """The output of an Identity or a constant Enter, which is its input in every iteration."""
+    is_constant = role_of(node) is Role.ENTER and bool(node.attr("is_constant"))
+    if len(node.inputs) != 1 or not (is_constant or is_identity(node)):
+        return []
+    return [node.output()]
 
 
 def anchored_constant(graph: Graph, reader: Node, anchor: Node, name: str, value: object) -> Node:
