@@ -16,6 +16,8 @@ AGREE_LOG ?= agree.jsonl
 
 .PHONY: help demo test sweep fuzz agree lint docs bench gpu format clean
 .NOTPARALLEL:
+# where it is set, each process that a test starts compiles all of cfgraph again
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo 'make demo    find a miscompilation, explain a dead value, show a timeline'

@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,6 +17,15 @@ class Thing:
     pass
 
 
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """Objects as a process has them that froze none; conftest.py freezes modules and tests."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("nothing_frozen")
 def test_what_is_built_meanwhile_is_not_gone_over_and_counts_as_old() -> None:
     with paused_gc():
         before = gc.get_stats()
@@ -35,6 +45,7 @@ def test_garbage_made_meanwhile_is_collected_later() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("nothing_frozen")
 def test_what_was_dropped_is_let_go_of_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc_pause._PausedObjects, "survivors", 0)
     alive = weakref.WeakSet[Thing]()
@@ -69,6 +80,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
         gc.enable()
 
 
+@pytest.mark.usefixtures("nothing_frozen")
 def test_objects_are_counted_without_references_to_those_of_other_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -99,6 +111,7 @@ def test_a_collection_resets_the_count_of_objects() -> None:
     assert gc_pause._PausedObjects.created < len(things)
 
 
+@pytest.mark.usefixtures("nothing_frozen")
 def test_a_large_graph_that_is_gone_does_not_delay_later_collections() -> None:
     things = [Thing() for _ in range(200_000)]
     with_things = survivors()
