@@ -29,6 +29,7 @@ class _PausedObjects:
     collections = 0  # full collections of the process when this was last compared
     # of the last full collection, or those of modules; None if they are not counted yet
     survivors: int | None = None
+    frozen = False  # true if objects were frozen when this was last found out
     pauses = 0  # pauses that have not ended, in all threads
     enabled = False  # true if the collector was enabled before the first of them
     lock = Lock()
@@ -40,6 +41,16 @@ class _PausedObjects:
         if collections != cls.collections:
             with cls.lock:
                 cls.created, cls.collections, cls.survivors = 0, collections, None
+                cls.frozen = False
+
+    @classmethod
+    def has_frozen(cls) -> bool:
+        """Return whether a program froze objects; counting them takes time for each.
+
+        They are counted once between full collections, unless there are none.
+        """
+        cls.frozen = cls.frozen or gc.get_freeze_count() > _FROZEN_AT_STARTUP
+        return cls.frozen
 
     @classmethod
     def outnumber(cls, least: int) -> bool:
@@ -106,7 +117,7 @@ def _object_count() -> int:
     `gc.get_objects` would refer to the tuples that other threads are building, and CPython fails to
     resize a tuple with a second reference (bpo-15108).
     """
-    if gc.get_freeze_count() > _FROZEN_AT_STARTUP:
+    if _PausedObjects.has_frozen():
         return 0
     gc.freeze()
     count = gc.get_freeze_count()
@@ -117,8 +128,8 @@ def _object_count() -> int:
 def _move_to_oldest_generation() -> None:
     """Move all objects to the oldest generation, unless a program froze some of them.
 
-    Takes constant time, unlike counting the frozen objects.
+    Takes constant time.
     """
-    if gc.get_freeze_count() <= _FROZEN_AT_STARTUP:
+    if not _PausedObjects.has_frozen():
         gc.freeze()
         gc.unfreeze()

@@ -21,6 +21,7 @@ class Thing:
 def nothing_frozen() -> Iterator[None]:
     """Objects as a process has them that froze none; conftest.py freezes modules and tests."""
     gc.unfreeze()
+    gc_pause._PausedObjects.frozen = False
     yield
     gc.freeze()
 
@@ -135,6 +136,19 @@ def test_a_pause_after_a_collection_takes_no_pass_over_all_objects(
     gc.collect()
     with paused_gc():
         pass
+
+
+def test_frozen_objects_are_counted_once_and_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    frozen, counts = gc.get_freeze_count(), list[int]()
+    assert frozen
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counts.append(frozen) or frozen)
+    for _ in range(3):
+        with paused_gc():
+            pass
+    assert counts == [frozen]
+    monkeypatch.undo()
+    assert gc.get_freeze_count() == frozen
 
 
 def test_the_collector_of_the_command_starts_late_and_goes_on_as_usual() -> None:
