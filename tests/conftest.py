@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import re
 import zlib
@@ -56,7 +57,9 @@ class Skipped:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped and not hasattr(report, "wasxfail"):
-            self.tests.add(report.nodeid)
+            # one stands for all cases of a comparison with TensorFlow
+            is_one_of_many = "interop" in report.keywords
+            self.tests.add(without_case(report.nodeid) if is_one_of_many else report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
         # without the plugin of this cache (-p no:cacheprovider) nothing is noted
@@ -69,7 +72,17 @@ class Skipped:
     ) -> None:
         if config.option.skipped and config.cache:
             names = set(config.cache.get(self.key, []))
-            deselect(items, lambda item: not names & {item.nodeid, item.nodeid.split("::")[0]})
+            deselect(items, lambda item: not names & set(names_of(item.nodeid)))
+
+
+def without_case(test: str) -> str:
+    """The name of a test without that of its parameters."""
+    return test.split("[", maxsplit=1)[0]
+
+
+def names_of(test: str) -> tuple[str, str, str]:
+    """The names of a test, of all its cases, and of its module."""
+    return test, without_case(test), test.split("::", maxsplit=1)[0]
 
 
 def deselect(items: list[pytest.Item], is_unwanted: Callable[[pytest.Item], bool]) -> None:
@@ -138,6 +151,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if names := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         # the workers of pytest-xdist must collect the same names
         raise pytest.UsageError(f"names of tests have addresses: {names[0]}")
+    if importlib.util.find_spec("tensorflow") is None:
+        deselect_all_but_one_case_of_interop_tests(items)
     deselect(
         items,
         lambda item: (
@@ -145,6 +160,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             and not (sampled.sweep and is_chosen(item.nodeid, every, turn))
         ),
     )
+
+
+def deselect_all_but_one_case_of_interop_tests(items: list[pytest.Item]) -> None:
+    """Skip a test once rather than thousands of times where TensorFlow is not installed."""
+    first = dict[str, str]()
+    for item in items:
+        if item.get_closest_marker("interop"):
+            first.setdefault(without_case(item.nodeid), item.nodeid)
+    deselect(items, lambda item: first.get(without_case(item.nodeid), item.nodeid) != item.nodeid)
 
 
 def is_chosen(test: str, every: int, turn: int = 0) -> bool:

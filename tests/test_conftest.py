@@ -91,6 +91,11 @@ def test_plain():
 def test_extra():
     pass
 
+@pytest.mark.interop
+@pytest.mark.parametrize("case", range(3))
+def test_against_extra(case):
+    pytest.importorskip("extra")
+
 @pytest.mark.slow
 def test_slow():
     pass
@@ -100,8 +105,9 @@ def test_slow():
 def test_a_run_of_what_was_skipped_runs_that_alone(root: Path, tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     for name in ("conftest.py", "sampled.py"):
-        (tmp_path / "tests" / name).write_text((root / "tests" / name).read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers = slow\n")
+        text = (root / "tests" / name).read_text()
+        (tmp_path / "tests" / name).write_text(text.replace('"tensorflow"', '"extra"'))
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n slow\n interop\n")
     (tmp_path / "tests" / "test_some.py").write_text(TESTS)
     (tmp_path / "tests" / "test_whole.py").write_text(
         "import pytest\npytest.importorskip('extra')\ndef test_whole(): pass"
@@ -114,11 +120,11 @@ def test_a_run_of_what_was_skipped_runs_that_alone(root: Path, tmp_path: Path) -
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines()[-1]
 
-    assert outcome("-p", "xdist", "-n1").startswith("1 passed, 2 skipped")
+    assert outcome("-p", "xdist", "-n1").startswith("1 passed, 3 skipped")
     (tmp_path / "extra.py").touch()
-    assert outcome("--skipped").startswith("2 passed")
+    assert outcome("--skipped").startswith("5 passed")
     (tmp_path / "tests" / "test_long.py").write_text(
         "import pytest\npytestmark = [pytest.mark.slow]\ndef test_long(): pass"
     )
-    assert outcome().startswith("3 passed")
-    assert outcome("--sweep").startswith("5 passed")
+    assert outcome().startswith("6 passed")
+    assert outcome("--sweep").startswith("8 passed")

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -181,6 +181,7 @@ class LocalStep:
             file.write(data)
 
 
+@lru_cache(maxsize=1)
 def node_of(case: Case) -> Node:
     """The node of a case in a graph of its own, its inputs placeholders of the given shapes."""
     graph = Graph()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,47 +92,45 @@ def test_what_tensorflow_refuses_is_refused(cases: list[Case]) -> None:
 
 
 @of_each_op(is_good)
-def test_the_kernel_keeps_the_types_that_the_signature_says(cases: list[Case]) -> None:
-    def typed(item: Case) -> None:
+def test_outputs_are_as_signature_and_shape_function_say(cases: list[Case]) -> None:
+    def promised(item: Case) -> None:
         outputs = run_ours(item)
-        types = registry.output_types(harness.node_of(item))
-        assert types is not None
-        assert len(outputs) == len(types)
-        for output, dtype in zip(outputs, types, strict=True):
-            if dtype.is_ref or dtype.kind in ("resource", "variant"):
-                continue
-            assert isinstance(output, np.ndarray | np.generic)
-            assert output.dtype == dtype.numpy
-            if dtype.kind == "string":
-                assert isinstance(output, np.ndarray)
-                assert all(isinstance(text, bytes) for text in output.ravel())
+        assert_declared_types(item, outputs)
+        assert_inferred_shapes(item, outputs)
+        if is_pure(item) and has_scalar(item):
+            assert_same_from_scalar_arrays(item, outputs)
 
-    check(cases, typed)
+    check(cases, promised)
 
 
-@of_each_op(is_good)
-def test_the_shape_function_accepts_the_output_of_the_kernel(cases: list[Case]) -> None:
-    def accepted(item: Case) -> None:
-        outputs = run_ours(item)
-        for shapes, values in knowledge(item):
-            said = infer(item, shapes, values=values)
-            assert len(said) == len(outputs)
-            for shape, output in zip(said, outputs, strict=True):
-                actual = getattr(output, "shape", None)
-                known = f"of {shapes}{' with values' if values else ''}"
-                assert actual is None or shape.accepts(actual), f"{shape} {known}, but {actual}"
+def assert_declared_types(item: Case, outputs: list[Any]) -> None:
+    types = registry.output_types(harness.node_of(item))
+    assert types is not None
+    assert len(outputs) == len(types)
+    for output, dtype in zip(outputs, types, strict=True):
+        if dtype.is_ref or dtype.kind in ("resource", "variant"):
+            continue
+        assert isinstance(output, np.ndarray | np.generic)
+        assert output.dtype == dtype.numpy
+        if dtype.kind == "string":
+            assert isinstance(output, np.ndarray)
+            assert all(isinstance(text, bytes) for text in output.ravel())
 
-    check(cases, accepted)
+
+def assert_inferred_shapes(item: Case, outputs: list[Any]) -> None:
+    for shapes, values in knowledge(item):
+        inferred = infer(item, shapes, values=values)
+        assert len(inferred) == len(outputs)
+        for shape, output in zip(inferred, outputs, strict=True):
+            actual = getattr(output, "shape", None)
+            known = f"of {shapes}{' with values' if values else ''}"
+            assert actual is None or shape.accepts(actual), f"{shape} {known}, but {actual}"
 
 
-@of_each_op(lambda item: is_good(item) and is_pure(item) and has_scalar(item))
-def test_scalars_may_come_as_arrays(cases: list[Case]) -> None:
-    def alike(item: Case) -> None:
-        for ours, again in zip(run_ours(item), run_ours(item, zero_d=True), strict=True):
-            if isinstance(ours, np.ndarray | np.generic):
-                assert_same(item, again, ours)
-
-    check(cases, alike)
+def assert_same_from_scalar_arrays(item: Case, outputs: list[Any]) -> None:
+    for output, again in zip(outputs, run_ours(item, zero_d=True), strict=True):
+        if isinstance(output, np.ndarray | np.generic):
+            assert_same(item, again, output)
 
 
 def test_every_op_has_a_case() -> None:
