@@ -41,7 +41,7 @@ def test_a_run_in_virtual_time_reports_how_far_iterations_overlap(
 ) -> None:
     parts = tmp_path / "parts.pb"
     command("partition", graphs / "eight_devices.pb", "--devices", "cpu:0-7", "-o", parts)
-    loop = command("explain", parts, "/while/while_context", "--run", "--json").json
+    loop = command("explain", parts, "/while/while_context", "--feed", "n=100", "--json").json
     loop = loop["result"]["loop"]
     assert loop["run"]["at_once"] > 8
     assert loop["cycle_ns"] <= loop["run"]["period_ns"] <= loop["work_ns"]

@@ -641,13 +641,16 @@ def test_a_long_trace_shows_its_ends_on_a_terminal(
 
 
 def test_an_event_is_one_line_of_a_terminal_and_shows_the_end_of_its_name(
-    command: Any, graphs: Path, monkeypatch: pytest.MonkeyPatch
+    command: Any, graphs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     # the newest events of a slow run would be lines, too
     monkeypatch.setattr("cfgraph.console.run_observers.PATIENCE_NS", sys.maxsize)
-    line = ("run", graphs / "nested.pb", "--fetch", "sum:0", "--trace")
+    text = command("convert", graphs / "nested.pb", "--to", "graph").out
+    short = tmp_path / "short.graph"
+    short.write_text(text.replace("int32[]:100}", "int32[]:3}"))
+    line = ("run", short, "--fetch", "sum:0", "--trace")
     lines = command(*line, terminal=True).err.splitlines()
     assert max(map(len, lines)) <= 80
     names = [text.split()[3] for text in lines if "…/" in text and "[" in text.split()[2]]

@@ -100,7 +100,7 @@ LINES = {
         "explain deadness_mismatch.pb C --feed p=true --feed v=[1,2]",
         "explain deadness_mismatch.pb p",
         "explain counter.pb /while/while_context",
-        "explain counter.pb /while/while_context --run",
+        "explain counter.pb /while/while_context --run --feed n=3",
         "explain cond_functional.pb x y",
     ],
 }
