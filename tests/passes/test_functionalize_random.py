@@ -51,15 +51,15 @@ def test_effects_keep_their_order(seed: int) -> None:
 
 @pytest.mark.parametrize("engine", ["compiled", "tokens"])
 def test_random_programs_compute_the_same_when_functionalized(engine: str) -> None:
-    check(range(200), engine=engine)
+    check(range(STEP), engine=engine)
 
 
 def test_random_programs_compute_the_same_in_the_form_of_converters() -> None:
-    check(range(100), target="converter")
+    check(range(STEP // 2), target="converter")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", in_sweep(range(200, 10_000, STEP)))
+@pytest.mark.parametrize("first", in_sweep(range(0, 10_000, STEP)))
 def test_more_random_programs_compute_the_same_when_functionalized(first: int) -> None:
-    check(range(first, first + STEP))
+    check(range(first, first + STEP), engine="compiled")
     check(range(first, first + STEP), target="converter")

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 import cfgraph
@@ -12,21 +8,8 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.passes.lower.functional_node import functional_kind
 from tests.conformance import recorded
+from tests.little_stack import little_stack
 from tests.passes.functional_graphs import calls, graph_of, lowered, nested
-
-
-@contextmanager
-def little_stack(frames_left: int = 120) -> Iterator[None]:
-    """Set a recursion limit that any recursion over the graph exceeds."""
-    depth, frame = 0, sys._getframe()
-    while frame is not None:
-        depth, frame = depth + 1, frame.f_back
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(depth + frames_left)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def edits(text: str) -> int:

@@ -1,15 +1,26 @@
-"""Graphs deeper than Python's recursion limit: chains of nodes, of functions, and of names."""
+"""Graphs deeper than the recursion limit: chains of nodes, of functions, and of names."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks import growth
 from cfgraph.cli import command_line as cli
+from tests.little_stack import little_stack
 
-DEPTH = 1200
+DEPTH = 400
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[None]:
+    """A recursion limit below `DEPTH`, and above what commands need."""
+    with little_stack(DEPTH - 50):
+        yield
+
+
 _X = "x0 = Placeholder() {dtype=float32, shape=[]}\n"
 _P = "p = Placeholder() {dtype=bool, shape=[]}\n"
 
