@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import floor, isfinite, lgamma, log, sqrt
+import math
 from typing import Any
 
-__all__ = ["absolute", "clip", "floor", "isfinite", "lgamma", "log", "sqrt", "where"]
-
-absolute = abs
+absolute, maximum, float64 = abs, max, float
+ceil, floor, isfinite, isnan = math.ceil, math.floor, math.isfinite, math.isnan
+sqrt, exp, log, log1p, lgamma = math.sqrt, math.exp, math.log, math.log1p, math.lgamma
+sin, cos = math.sin, math.cos
 
 
 def where(condition: bool, chosen: Any, otherwise: Any) -> Any:

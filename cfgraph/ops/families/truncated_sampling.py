@@ -10,16 +10,10 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.families import float_namespace
-from cfgraph.ops.families.normal_interval import (
-    MAX_DRAWN,
-    MAX_REJECTIONS,
-    NormalInterval,
-    has_samples,
-)
+from cfgraph.ops.families.normal_interval import draw_intervals
 from cfgraph.ops.families.rejection_samplers import broadcast_parameters, samples_per_parameter
 from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, seeded_stream
-from cfgraph.ops.families.traced_truncation import traced_intervals
+from cfgraph.ops.opdef.array_namespace import defer_check
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -28,34 +22,7 @@ from cfgraph.ops.opdef.gradient_api import (
     sum_to_shape,
 )
 from cfgraph.ops.opdef.op import Op, OpError, SameShape
-from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
-
-
-def draw_interval(
-    interval: NormalInterval, stream: PhiloxStream, count: int
-) -> tuple[Any, PhiloxStream]:
-    """Samples of a truncated normal distribution, and the stream after them."""
-    propose = interval.proposal()
-    per_group = 2 if propose == interval.uniform else 1
-    parts: list[Any] = []
-    while count:
-        groups = min(max(count, 8), MAX_DRAWN)
-        proposed, accepted = propose(stream, groups)
-        places = np.flatnonzero(accepted)[:count]
-        if len(places) == 0 or _most_rejections(places) > MAX_REJECTIONS:
-            raise OpError("TruncatedNormal rejection sampler failed to accept a sample.")
-        parts.append(proposed.reshape(-1)[places])
-        count -= len(places)
-        used = groups if count else int(places[-1]) // proposed.shape[1] + 1
-        stream = stream.skip(used * per_group)
-    numbers = np.concatenate(parts) if parts else np.zeros(0, type(interval.low))
-    return numbers * interval.deviation + interval.mean, stream
-
-
-def _most_rejections(places: Any) -> int:
-    """The greatest distance between accepted samples, or of the first from the start."""
-    first = int(places[0]) + 1
-    return max(first, int((places[1:] - places[:-1]).max())) if len(places) > 1 else first
+from cfgraph.ops.opdef.philox import RandomStream, TracedStream
 
 
 class TruncatedNormalGradient:
@@ -138,23 +105,19 @@ class StatelessParameterizedTruncatedNormal(Op):
     @staticmethod
     def kernel(xp: ModuleType, shape: Any, seed: Any, *parameters: Any) -> Any:
         sizes, stream = check_shape(shape), seeded_stream(xp, seed)
-        if isinstance(stream, TracedStream):
-            flat = broadcast_parameters(xp, parameters)
-            samples, count = samples_per_parameter(sizes, flat[0].shape)
-            drawn = traced_intervals(stream, samples, *(x.reshape(-1) for x in flat))
-            return drawn.T.reshape(sizes)
-        flat = broadcast_parameters(np, list(map(getattr(xp, "asnumpy", np.asarray), parameters)))
-        samples, count = samples_per_parameter(sizes, flat[0].shape)
-        result = np.empty((count, samples), flat[0].dtype)
-        if samples:
-            for index, values in enumerate(zip(*(x.reshape(-1) for x in flat), strict=True)):
-                if not has_samples(float_namespace, *values[1:]):
-                    raise OpError(
-                        "Invalid parameters: stddev must be positive, and minval less than maxval"
-                    )
-                interval = NormalInterval.from_bounds(float_namespace, *values)
-                result[index], stream = draw_interval(interval, stream, samples)
-        return xp.asarray(result.T.reshape(sizes))
+        if not isinstance(stream, TracedStream):
+            parameters = tuple(map(getattr(xp, "asnumpy", np.asarray), parameters))
+        batch = broadcast_parameters(stream.xp, parameters)
+        samples, count = samples_per_parameter(sizes, batch[0].shape)
+        flat = [x.reshape(-1) for x in batch]
+        if not samples or not count:
+            return xp.zeros(sizes, flat[0].dtype)
+        rows, has_samples, is_valid = draw_intervals(stream, samples, *flat)
+        message = "Invalid parameters: stddev must be positive, and minval less than maxval"
+        _require(stream, has_samples, message)
+        message = "TruncatedNormal rejection sampler failed to accept a sample."
+        _require(stream, is_valid, message)
+        return xp.asarray(stream.xp.asarray(rows).T.reshape(sizes))
 
     shape = staticmethod(lambda context: [context.shape_value(0)])
 
@@ -169,6 +132,14 @@ class StatelessParameterizedTruncatedNormal(Op):
             lambda: parts.by_parameter(parts.low, parts.low_slope()),
             lambda: parts.by_parameter(parts.high, parts.high_slope()),
         )
+
+
+def _require(stream: RandomStream, conditions: Any, message: str) -> None:
+    """Raise OpError unless all conditions hold; traced ones are checked later."""
+    if isinstance(stream, TracedStream):
+        defer_check(lambda: conditions)
+    elif not all(conditions):
+        raise OpError(message)
 
 
 class StatelessShuffle(SameShape):

@@ -52,7 +52,7 @@ class PhiloxStream(NamedTuple):
 
     def skip(self, samples: int) -> PhiloxStream:
         """Advance the counter by a number of samples."""
-        whole = (self.high << 64 | self.low) + samples
+        whole = (self.high << 64 | self.low) + int(samples)
         return PhiloxStream(self.key, whole & (1 << 64) - 1, whole >> 64 & (1 << 64) - 1)
 
     def words(self, starts: Any) -> Any:
@@ -70,18 +70,21 @@ class PhiloxStream(NamedTuple):
             _fill_words(words[rows], low[rows], high[rows], keys)
         return words.reshape((*starts.shape, 4))
 
-    def unit_pairs(self, starts: Any) -> Any:
-        """The samples at a few rising offsets, as pairs of numbers in [0, 1) with 52 bits."""
+    def unit_numbers(self, starts: list[int]) -> Any:
+        """The numbers in [0, 1) with 52 bits of a few samples, last to first of each.
+
+        The offsets of the samples rise.
+        """
         if self.low + starts[-1] >> 64:
-            return unit_float64(self.words(starts)).tolist()
+            return unit_float64(self.words(starts))[:, ::-1].reshape(-1).tolist()
         unit = _PACKED_ONES[len(starts)]
         lows = int.from_bytes(np.array(starts, "<u8").tobytes(), "little") + self.low * unit
         a, b, c, d = _packed_rounds(lows, self.high * unit, _round_keys(self.key), unit)
         mantissas, size = _MANTISSA_BITS * unit, 8 * len(starts)
         first, second = (a & mantissas) << 32 | b, (c & mantissas) << 32 | d
-        bits = first.to_bytes(size, "little") + second.to_bytes(size, "little")
+        bits = second.to_bytes(size, "little") + first.to_bytes(size, "little")
         numbers = np.frombuffer(bits, "<u8").reshape(2, -1) * 2.0**-52
-        return numbers.T.tolist()
+        return numbers.T.reshape(-1).tolist()
 
     def sequence(self, count: int, start: int = 0) -> Any:
         """Consecutive 32-bit words from the sample at `start`."""
