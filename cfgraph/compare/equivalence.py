@@ -18,13 +18,12 @@ from cfgraph.compare.differences import Divergence, RunDiff, ValueMismatch
 from cfgraph.compare.divergence import difference_message, first_divergence
 from cfgraph.compare.independent_runs import independent_runs
 from cfgraph.compare.sample_point import (
-    NORMAL_FLOATS,
-    POSITIVE_FLOATS,
     EvaluationPoint,
     SampleOptions,
+    finite_point,
     sample_point,
 )
-from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
+from cfgraph.errors import CfgraphError, RunTimeout, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
@@ -208,24 +207,9 @@ class _ComparisonCase:
 
     def first_point(self) -> tuple[EvaluationPoint, list[Any], Any]:
         """Return a point at which the first graph runs, with finite values if possible."""
-        best, failure = None, None
-        for floats in (NORMAL_FLOATS, POSITIVE_FLOATS):
-            point = self.sample(self.a, self.options.setting, floats)
-            try:
-                values = self.run_first(point)
-            except ExecutionError as error:
-                failure = failure or error
-                continue
-            finite = _all_finite(values)
-            if best is None or finite:
-                best = point, values, floats
-            if finite:
-                break
-        if best is None:
-            assert failure is not None
-            failure.hint = failure.hint or "feed inputs that suit the graph: --feed NAME=VALUE"
-            raise failure
-        return best
+        return finite_point(
+            lambda floats: self.sample(self.a, self.options.setting, floats), self.run_first
+        )
 
     def second_point(self, point: EvaluationPoint, floats: Any) -> EvaluationPoint:
         """Return the same point for the second graph."""
@@ -291,11 +275,6 @@ class _ComparisonCase:
 
 def _has_tensor(graph: Graph, name: str) -> bool:
     return name.rpartition(":")[0] in graph
-
-
-def _all_finite(values: Sequence[Any]) -> bool:
-    arrays = [np.asarray(value) for value in values if value is not None]
-    return all(np.all(np.isfinite(array)) for array in arrays if array.dtype.kind in "fc")
 
 
 def _variable_values(point: EvaluationPoint) -> dict[tuple[str, str], Any]:

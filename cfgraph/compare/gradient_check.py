@@ -19,6 +19,7 @@ from cfgraph.compare.finite_differences import (
     worst_comparisons,
 )
 from cfgraph.compare.sample_point import (
+    FEED_HINT,
     NORMAL_FLOATS,
     POSITIVE_FLOATS,
     DimensionSizes,
@@ -32,8 +33,6 @@ from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.derivatives import Derivative
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy
-
-_FEED_HINT: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +138,12 @@ def _finite_point(
         if all(value is None or np.all(np.isfinite(value)) for value in values):
             return point
     if failure is not None:
-        failure.hint = failure.hint or _FEED_HINT
+        failure.hint = failure.hint or FEED_HINT
         raise failure
     bad = next(n for n, v in zip(names, values, strict=True) if not np.all(np.isfinite(v)))
     tensor = graph.tensor(bad)
     message = f"{tensor.name} is not finite at any of the tried inputs"
-    raise ExecutionError(message, node=tensor.node, hint=_FEED_HINT)
+    raise ExecutionError(message, node=tensor.node, hint=FEED_HINT)
 
 
 def _fetched_tensors(derivatives: Sequence[Derivative]) -> Iterator[str]:

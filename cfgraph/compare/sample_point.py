@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
+
+import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import declared_type, missing_feeds_error, must_be_fed
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.compare.functional_interpreter import run_functional
-from cfgraph.errors import Unsupported
+from cfgraph.errors import ExecutionError, Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
@@ -32,8 +34,10 @@ _GENERATORS: Final = {
     "uint": ("uniform", "0,4"),
     "bool": ("uniform", None),
 }
-NORMAL_FLOATS: Final = ("normal", None)
-POSITIVE_FLOATS: Final = ("uniform", "0.5,1.5")
+FloatGenerator = tuple[str, str | None]
+NORMAL_FLOATS: Final[FloatGenerator] = ("normal", None)
+POSITIVE_FLOATS: Final[FloatGenerator] = ("uniform", "0.5,1.5")
+FEED_HINT: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def random_inputs(
     *,
     seed: int = 0,
     sizes: DimensionSizes = _DEFAULT_SIZES,
-    floats: tuple[str, str | None] = NORMAL_FLOATS,
+    floats: FloatGenerator = NORMAL_FLOATS,
 ) -> dict[str, Any]:
     """Return random arrays for all inputs that `required` nodes need and that are not fed, by name.
 
@@ -100,7 +104,7 @@ def random_array(
     *,
     seed: int,
     sizes: DimensionSizes = _DEFAULT_SIZES,
-    floats: tuple[str, str | None] = NORMAL_FLOATS,
+    floats: FloatGenerator = NORMAL_FLOATS,
 ) -> Any:
     """Return a random array that depends only on the name and the seed."""
     generator = _value_generator(dtype, floats)
@@ -109,9 +113,7 @@ def random_array(
     return generate(*generator, dtype, sizes.complete(name, shape), name, seed)
 
 
-def _value_generator(
-    dtype: DType | None, floats: tuple[str, str | None]
-) -> tuple[str, str | None] | None:
+def _value_generator(dtype: DType | None, floats: FloatGenerator) -> FloatGenerator | None:
     if dtype is None or dtype.is_object:
         return None
     return floats if dtype.is_floating or dtype.is_complex else _GENERATORS.get(dtype.kind)
@@ -139,7 +141,7 @@ def sample_point(
     required: Sequence[Node],
     setting: SampleOptions,
     seed: int,
-    floats: tuple[str, str | None] = NORMAL_FLOATS,
+    floats: FloatGenerator = NORMAL_FLOATS,
     previous: EvaluationPoint | None = None,
 ) -> EvaluationPoint:
     """Return a point with random values for all inputs that `required` nodes need.
@@ -171,6 +173,34 @@ def sample_point(
             )
             point.set(cell, value)
     return point
+
+
+def finite_point(
+    sample: Callable[[FloatGenerator], EvaluationPoint],
+    run: Callable[[EvaluationPoint], list[Any]],
+) -> tuple[EvaluationPoint, list[Any], FloatGenerator]:
+    """Return a point at which a graph runs, its values, finite if possible, and its generator."""
+    best, failure = None, None
+    for floats in (NORMAL_FLOATS, POSITIVE_FLOATS):
+        point = sample(floats)
+        try:
+            values = run(point)
+        except ExecutionError as error:
+            failure = failure or error
+            continue
+        if _all_finite(values):
+            return point, values, floats
+        best = best or (point, values, floats)
+    if best is None:
+        assert failure is not None
+        failure.hint = failure.hint or FEED_HINT
+        raise failure
+    return best
+
+
+def _all_finite(values: Iterable[Any]) -> bool:
+    arrays = [np.asarray(value) for value in values if value is not None]
+    return all(np.all(np.isfinite(array)) for array in arrays if array.dtype.kind in "fc")
 
 
 class EvaluationPoint:

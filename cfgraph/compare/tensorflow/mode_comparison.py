@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.analysis.summary import effect_targets, node_outputs, sinks, without_io_nodes
@@ -15,9 +13,8 @@ from cfgraph.compare.differences import Divergence, RunDiff, ValueMismatch
 from cfgraph.compare.divergence import difference_message
 from cfgraph.compare.equivalence import ComparisonRunOptions
 from cfgraph.compare.sample_point import (
-    NORMAL_FLOATS,
-    POSITIVE_FLOATS,
     EvaluationPoint,
+    finite_point,
     sample_point,
 )
 from cfgraph.compare.tensorflow.mode_runs import ModeValues, run_mode
@@ -106,28 +103,17 @@ class _ModeCase:
 
     def first_point(self, previous: EvaluationPoint | None) -> tuple[EvaluationPoint, list[Any]]:
         """Return a point at which cfgraph runs the graph, with finite values if possible."""
-        options, best = self.options, None
-        failure: ExecutionError | None = None
+        options = self.options
         roots = [self.graph.tensor(name).node for name in options.fetches]
         roots += [self.graph[name.removeprefix("^")] for name in options.targets]
         _reject_variables(self.graph, roots)
-        for floats in (NORMAL_FLOATS, POSITIVE_FLOATS):
-            point = sample_point(self.graph, roots, options.setting, self.seed, floats, previous)
-            try:
-                values = point.run(options.fetches, targets=options.targets)
-            except ExecutionError as error:
-                failure = failure or error
-                continue
-            finite = _is_finite(values)
-            if best is None or finite:
-                best = point, values
-            if finite:
-                break
-        if best is None:
-            assert failure is not None
-            failure.hint = failure.hint or "feed inputs that suit the graph: --feed NAME=VALUE"
-            raise failure
-        return best
+        point, values, _ = finite_point(
+            lambda floats: sample_point(
+                self.graph, roots, options.setting, self.seed, floats, previous
+            ),
+            lambda point: point.run(options.fetches, targets=options.targets),
+        )
+        return point, values
 
     def compare(self) -> RunDiff:
         """Run both sides and compare."""
@@ -269,8 +255,3 @@ _FAILURE_VERBS: Final = {
     "garbage": "answers with garbage:",
     "memory": "runs",
 }
-
-
-def _is_finite(values: Sequence[Any]) -> bool:
-    arrays = [np.asarray(value) for value in values if value is not None]
-    return all(np.all(np.isfinite(array)) for array in arrays if array.dtype.kind in "fc")
