@@ -11,21 +11,16 @@ from typing import Annotated
 import typer
 
 from cfgraph.cli.options import (
-    AllowIo,
     Color,
     ColorChoice,
     Devices,
-    Feed,
-    Feeds,
     Full,
-    Init,
     Json,
     MaxIterations,
     Seed,
-    Signature,
-    Variables,
     node_data_option,
 )
+from cfgraph.cli.transform_options import ExplainInputs
 
 GraphOrCode = Annotated[
     str,
@@ -62,14 +57,9 @@ Source = Annotated[
 
 def main(
     graph: GraphOrCode,
+    inputs: ExplainInputs,
     subject: Subject = None,
     target: PairTarget = None,
-    feed: Feed = [],
-    feeds: Feeds = [],
-    init: Init = [],
-    signature: Signature = None,
-    variables: Variables = None,
-    allow_io: AllowIo = False,
     run: Run = False,
     source: Source = None,
     devices: Devices = [],
@@ -92,7 +82,7 @@ def main(
     if subject is None:
         _explain_code(graph, json, color)
         return
-    is_run = run or bool(feed or feeds or init or variables)
+    is_run = run or inputs.replace(signature=None, allow_io=False).is_set
     if target is not None:
         from cfgraph.console.explain_pair import explain_pair
 
@@ -100,7 +90,7 @@ def main(
             graph,
             subject,
             target,
-            signature=signature,
+            signature=inputs.signature,
             ran=is_run,
             has_source=source is not None,
             json=json,
@@ -109,13 +99,12 @@ def main(
         return
     from cfgraph.console.explain import explain_subject
 
-    run_options = None
+    rerun = None
     if is_run:
-        from cfgraph.console.explain_run import ExplainRunOptions
+        from cfgraph.console.explain_run import Reruns
 
-        run_options = ExplainRunOptions(
-            feed, feeds, init, devices, max_iterations, variables, allow_io, seed
-        )
+        limited = inputs.replace(seed=seed, max_iterations=max_iterations)
+        rerun = partial(Reruns, inputs=limited, devices=devices)
     find_line = None
     if source is not None:
         from cfgraph.console.source_lines import find_source_line
@@ -124,8 +113,8 @@ def main(
     explain_subject(
         graph,
         subject,
-        run_options,
-        signature=signature,
+        inputs,
+        rerun,
         find_line=find_line,
         full=full,
         json=json,

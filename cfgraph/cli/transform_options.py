@@ -143,11 +143,16 @@ class PipelineInputs(VerifyInputs):
     verify: bool = False
 
 
-class ExtractInputs(ModelInputs):
-    """Inputs of the run whose values `extract` takes."""
+class ExplainInputs(ModelInputs):
+    """Inputs of the run that `explain` describes."""
 
     feed: options.Feed = field(default_factory=list)
     feeds: options.Feeds = field(default_factory=list)
+
+
+class ExtractInputs(ExplainInputs):
+    """Inputs of the run whose values `extract` takes."""
+
     max_iterations: options.MaxIterations = None
 
 

@@ -1,17 +1,22 @@
-"""Inputs and initial variables of the runs that a command compares."""
+"""Inputs and initial variables of the runs that a command makes or compares."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cfgraph.cli.output import note, remark
+from cfgraph.cli.transform_options import RunInputs
 from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_state_of
-from cfgraph.console.signatures import names_tensors
+from cfgraph.console.signatures import SignatureNames, names_tensors
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
+from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.io_policy import FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.restore import (
     RequiredState,
@@ -19,6 +24,7 @@ from cfgraph.runtime.restore import (
     restore_for_graph,
     saved_model_state,
 )
+from cfgraph.runtime.session import Session
 
 _MAX_NAMES = 4
 
@@ -73,6 +79,63 @@ class VariableSource:
                 return None
         note(f"note: restored {_contents_text(state)} from {origin}")
         return state
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedInputs:
+    """A graph with what its runs receive."""
+
+    graph: Graph
+    feeds: Mapping[str, Any]
+    inits: Sequence[str]
+    max_iterations: int
+    seed: int
+    state: State | None
+    io: IoPolicy
+
+    def session(
+        self, state: State | None, devices: str = "", costs: CostModel | None = None
+    ) -> Session:
+        """Create a session with some variables."""
+        return Session(
+            self.graph,
+            devices or None,
+            state,
+            soft_placement=True,
+            seed=self.seed,
+            costs=costs,
+            allow_io=self.io,
+            blas_threads="auto",
+        )
+
+    def initial_state(self) -> State:
+        """Run the initializers on the variables, and return the resulting ones."""
+        session = self.session(self.state)
+        for name in self.inits:
+            session.run([], self.feeds, [name], max_iterations=self.max_iterations)
+        return session.state
+
+
+def prepare_inputs(
+    inputs: RunInputs,
+    source: Source,
+    names: SignatureNames,
+    needed: Iterable[Node] | None,
+    fed: Graph | None = None,
+) -> PreparedInputs:
+    """Read the feeds, and the variables that `needed` nodes and the initializers need, or all.
+
+    Feeds are those of the graph `fed`, by default of the source. Raises UsageError for inputs that
+    do not fit.
+    """
+    graph, seed = source.graph, inputs.seed or 0
+    limit = DEFAULT_MAX_ITERATIONS if inputs.max_iterations is None else inputs.max_iterations
+    inits = [graph[name.removeprefix("^")] for name in inputs.init]
+    feeds = read_feeds(fed or graph, inputs.feed, inputs.feeds, seed, names.inputs)
+    variables = VariableSource(inputs.variables, inputs.allow_io)
+    state = variables.state(source, None if needed is None else [*needed, *inits])
+    init_names, io = [node.name for node in inits], variables.io_policy(source)
+    return PreparedInputs(graph, feeds, init_names, limit, seed, state, io)
 
 
 def _contents_text(state: State) -> str:

@@ -22,7 +22,7 @@ from cfgraph.compare.equivalence import (
     first_race,
 )
 from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
-from cfgraph.console.comparison_inputs import VariableSource
+from cfgraph.console.comparison_inputs import VariableSource, prepare_inputs
 from cfgraph.console.diff import (
     DiffOptions,
     DiffResult,
@@ -38,8 +38,6 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.node import node_name
-from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
-from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
 
 _MAX_SIZE_DIGITS: Final = 10
@@ -57,25 +55,22 @@ def comparison_options(inputs: RunInputs, source: Source) -> ComparisonRunOption
         request.default()
     for name in inputs.target:
         request.target(name)
-    inits = [graph[name.removeprefix("^")] for name in inputs.init]
     named = [*(item.node for item in request.tensors), *request.targets]
-    needed = [*named, *inits] if named else None
-    limit = inputs.max_iterations
-    variables = VariableSource(inputs.variables, inputs.allow_io)
+    prepared = prepare_inputs(inputs, source, names, named or None)
     setting = SampleOptions(
-        read_feeds(graph, inputs.feed, inputs.feeds, inputs.seed or 0, names.inputs),
-        tuple(inputs.init),
+        prepared.feeds,
+        prepared.inits,
         read_sizes(graph, inputs.size, names.inputs),
-        DEFAULT_MAX_ITERATIONS if limit is None else limit,
-        state=variables.state(source, needed),
-        io=variables.io_policy(source),
+        prepared.max_iterations,
+        state=prepared.state,
+        io=prepared.io,
     )
     return ComparisonRunOptions(
         setting,
         tuple(item.name for item in request.tensors),
         tuple(node.name for node in request.targets),
         DEFAULT_CASES if inputs.cases is None else inputs.cases,
-        inputs.seed or 0,
+        prepared.seed,
         inputs.rtol,
         inputs.atol,
     )

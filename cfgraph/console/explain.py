@@ -22,6 +22,7 @@ from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Column, OutputTable, Page, page
+from cfgraph.cli.transform_options import RunInputs
 from cfgraph.console.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.selection import GraphView, find_node
@@ -40,7 +41,7 @@ from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
-    from cfgraph.console.explain_run import ExplainRunOptions, NodeOutcome
+    from cfgraph.console.explain_run import NodeOutcome, Reruns
     from cfgraph.console.source_lines import SourceLine
 
     LineFinder = Callable[[Graph, Node], SourceLine]
@@ -274,9 +275,9 @@ class NodeExplanation:
 def explain_subject(
     path: str,
     subject: str,
-    run: ExplainRunOptions | None,
+    inputs: RunInputs,
+    rerun: Callable[[Source, SignatureNames], Reruns] | None,
     *,
-    signature: str | None = None,
     find_line: LineFinder | None = None,
     full: bool,
     json: bool,
@@ -293,10 +294,10 @@ def explain_subject(
             require_analyzable(source.graph)
         print_explanation(source, "crossings", crossings, json=json, color=color)
         return
-    if run is not None:
-        require_single_stdin(source, run.feeds)
-    names = signature_names(source, signature, None if run is None else run.variables)
-    explained = _explain(source, names, subject, run, full, find_line)
+    require_single_stdin(source, inputs.feed)
+    names = signature_names(source, inputs.signature, inputs.variables)
+    runs = None if rerun is None else rerun(source, names)
+    explained = _explain(source.graph, names.tensor(subject), runs, full, find_line)
     print_explanation(source, *explained, json=json, color=color)
 
 
@@ -313,32 +314,27 @@ def print_explanation(
 
 
 def _explain(
-    source: Source,
-    names: SignatureNames,
+    graph: Graph,
     subject: str,
-    run: ExplainRunOptions | None,
+    runs: Reruns | None,
     full: bool,
     find_line: LineFinder | None,
 ) -> tuple[str, ExplainResult]:
-    graph, subject = source.graph, names.tensor(subject)
     if is_loop(graph, subject):
         if find_line is not None:
             raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
-        measure = None if run is None else run.prepare(source, names).iterations
+        measure = None if runs is None else runs.iterations
         return "loop", explain_loop(graph, subject, measure)
     selection = find_node(GraphView(graph), subject.removeprefix("^"))
     module = None
     if is_module(selection.nodes[0]):
         title = selection.view.title(selection.nodes[0])
         module = ModuleExplanation.of_node(title, selection.nodes[0], full)
-        if selection.view.name and run is None:
+        if selection.view.name and runs is None:
             return "module", module
     require_outside_functions(graph, subject)
     facts = explain_node(graph, subject)
-    prepared = None if run is None else run.prepare(source, names, [facts.node])
-    outcome = (
-        None if prepared is None else prepared.run_node(facts.node, in_root=facts.frame == "/")
-    )
+    outcome = None if runs is None else runs.outcome(facts.node, in_root=facts.frame == "/")
     unconditional = _unconditional_work(graph, facts)
     called = called_implementation(graph, facts.node)
     code = None if find_line is None else find_line(graph, facts.node)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.console.comparison_inputs import VariableSource
+from cfgraph.cli.transform_options import RunInputs
+from cfgraph.console.comparison_inputs import prepare_inputs
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Node
 from cfgraph.runtime.compiled_cluster import Compilation
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
-from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
-from cfgraph.runtime.io_policy import IoPolicy
-from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import IterationTimes
 
@@ -108,76 +104,23 @@ def _is_fetch_error(error: ExecutionError, outcome: NodeOutcome) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainRunOptions:
-    """Options of the run; devices are used for loops only."""
+class Reruns:
+    """Runs that an explanation needs: of one node, or of a loop in virtual time on devices."""
 
-    feeds: Sequence[str]
-    archives: Sequence[str] = ()
-    inits: Sequence[str] = ()
-    devices: Sequence[str] = ()
-    max_iterations: int | None = None
-    variables: str | None = None
-    allow_io: bool = False
-    seed: int = 0
+    source: Source
+    names: SignatureNames
+    inputs: RunInputs
+    devices: Sequence[str]
 
-    def prepare(
-        self, source: Source, names: SignatureNames, needed_nodes: Sequence[Node] | None = None
-    ) -> RunToExplain:
-        """Prepare a run for some nodes or for all. Raises UsageError for invalid feeds."""
-        graph = source.graph
-        limit = DEFAULT_MAX_ITERATIONS if self.max_iterations is None else self.max_iterations
-        feeds = read_feeds(graph, self.feeds, self.archives, self.seed, names.inputs)
-        inits = [graph[name.removeprefix("^")].name for name in self.inits]
-        devices = ",".join(self.devices)
-        needed = None if needed_nodes is None else [*needed_nodes, *(graph[name] for name in inits)]
-        variables = VariableSource(self.variables, allow_io=self.allow_io)
-        state, io = variables.state(source, needed), variables.io_policy(source)
-        return RunToExplain(graph, feeds, state, inits, devices, limit, io, self.seed)
-
-
-@dataclass(frozen=True, slots=True)
-class RunToExplain:
-    """A graph with the inputs of its run."""
-
-    graph: Graph
-    feeds: Mapping[str, Any]
-    state: State | None
-    inits: Sequence[str]
-    devices: str
-    max_iterations: int
-    io: IoPolicy
-    seed: int = 0
-
-    def initial_state(self) -> State:
-        """Run the initializers on the restored variables and return the resulting state."""
-        session = Session(
-            self.graph,
-            state=self.state,
-            soft_placement=True,
-            seed=self.seed,
-            allow_io=self.io,
-            blas_threads="auto",
-        )
-        for name in self.inits:
-            session.run([], self.feeds, [name], max_iterations=self.max_iterations)
-        return session.state
-
-    def run_node(self, node: Node, *, in_root: bool) -> NodeOutcome:
+    def outcome(self, node: Node, *, in_root: bool) -> NodeOutcome:
         """Run the graph for one node. Raises the errors of the run, except a hang."""
-        graph, feeds = self.graph, self.feeds
+        inputs = prepare_inputs(self.inputs, self.source, self.names, [node])
+        graph, feeds, limit = inputs.graph, inputs.feeds, inputs.max_iterations
         fed = {graph.tensor(name) for name in feeds}
         outcome = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
         require_feeds(graph, [], [node], fed)
         fetches = [f"{node.name}:0"] if in_root and registry.output_count(node) else []
-        session = Session(
-            graph,
-            state=self.initial_state(),
-            soft_placement=True,
-            seed=self.seed,
-            allow_io=self.io,
-            blas_threads="auto",
-        )
-        limit = self.max_iterations
+        session = inputs.session(inputs.initial_state())
         try:
             session.run(fetches, feeds, [node.name], trace=outcome, max_iterations=limit)
         except ExecutionError as error:
@@ -194,28 +137,18 @@ class RunToExplain:
 
     def iterations(self, frame: Frame) -> IterationTimes:
         """Run the graph in virtual time and measure the iterations of a loop."""
+        inputs = prepare_inputs(self.inputs, self.source, self.names, None)
+        graph, feeds, limit = inputs.graph, inputs.feeds, inputs.max_iterations
         chain = [frame]
         while chain[0].parent is not None and chain[0].parent.parent is not None:
             chain.insert(0, chain[0].parent)
         times = IterationTimes([item.name for item in chain])
-        defaults = Fetches(self.graph)
+        defaults = Fetches(graph)
         defaults.default()
-        require_feeds(
-            self.graph, defaults.tensors, [], {self.graph.tensor(name) for name in self.feeds}
-        )
+        require_feeds(graph, defaults.tensors, [], {graph.tensor(name) for name in feeds})
         names = [item.name for item in defaults.tensors]
-        limit, costs = self.max_iterations, CostModel()
-        session = Session(
-            self.graph,
-            self.devices or None,
-            self.initial_state(),
-            soft_placement=True,
-            seed=self.seed,
-            costs=costs,
-            allow_io=self.io,
-            blas_threads="auto",
-        )
-        session.run(names, self.feeds, trace=times, allow_dead=True, max_iterations=limit)
+        session = inputs.session(inputs.initial_state(), ",".join(self.devices), CostModel())
+        session.run(names, feeds, trace=times, allow_dead=True, max_iterations=limit)
         if not times.spans:
             raise UsageError(f"loop {frame.path!r} does not run with these feeds")
         return times

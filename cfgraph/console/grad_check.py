@@ -14,7 +14,7 @@ from cfgraph.cli.output import Column, OutputTable, Styled, page, remark
 from cfgraph.cli.transform_options import RunInputs
 from cfgraph.compare.finite_differences import SlopeComparison
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
-from cfgraph.console.comparison_inputs import VariableSource
+from cfgraph.console.comparison_inputs import prepare_inputs
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.ir.graph import Graph
@@ -23,7 +23,6 @@ from cfgraph.ir.node import node_name
 from cfgraph.passes.derivatives import DerivativeRequest, derivatives
 from cfgraph.passes.widen import widen
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.feeds.parse_feeds import read_feeds
 
 Comparisons = Sequence[Mapping[str, SlopeComparison]]
 
@@ -54,22 +53,20 @@ class FiniteDifferenceCheck:
     ) -> None:
         """Copy the graph before gradients are added to it. Raises UsageError for invalid feeds."""
         graph, copy = source.graph, copy_graph(source.graph)
-        wanted = [graph[node_name(name)] for name in (*request.ys, *request.xs, *runs.init)]
-        variables = VariableSource(runs.variables, runs.allow_io)
-        state = variables.state(source, wanted)
         report = widen(copy)
-        limit = runs.max_iterations
-        limits = {} if limit is None else {"max_iterations": limit}
-        seed = runs.seed or 0
+        needed = [graph[node_name(name)] for name in (*request.ys, *request.xs)]
+        inputs = prepare_inputs(runs, source, names, needed, fed=copy)
+        state = inputs.state
+        limits = {} if runs.max_iterations is None else {"max_iterations": runs.max_iterations}
         options = GradientCheckOptions(
-            feeds=read_feeds(copy, runs.feed, runs.feeds, seed, names.inputs),
-            inits=runs.init,
+            feeds=inputs.feeds,
+            inits=inputs.inits,
             cases=runs.cases or 1,
-            seed=seed,
+            seed=inputs.seed,
             rtol=self.rtol,
             narrow=tuple(report.names),
             state=None if state is None else widened_state(state, copy),
-            io=variables.io_policy(source),
+            io=inputs.io,
             **limits,
         )
         weights = request.grad_ys and [
