@@ -143,6 +143,38 @@ class PipelineInputs(VerifyInputs):
     verify: bool = False
 
 
+class PipelineOptions(OptionGroup):
+    """What `pipeline` prints, saves, and verifies between passes."""
+
+    print_after: Annotated[
+        list[str],
+        options.repeatable(
+            "--print-after",
+            "all|PASS",
+            "Print the graph as text on stderr after each pass, or after one.",
+        ),
+    ] = field(default_factory=list)
+    dump_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--dump-dir",
+            metavar="FOLDER",
+            help="Save the input, and the graph after each pass, as NN-PASS.graph.",
+        ),
+    ] = None
+    time_passes: Annotated[
+        bool, typer.Option("--time-passes", help="Report the time that each pass takes.")
+    ] = False
+    verify_each: Annotated[
+        bool,
+        typer.Option(
+            "--verify-each",
+            help="Run the graph before and after each pass, and compare; exit with status 1 and "
+            "write nothing if a pass changes a value.",
+        ),
+    ] = False
+
+
 class ExplainInputs(ModelInputs):
     """Inputs of the run that `explain` describes."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from cfgraph.cli.json_output import add_member, print_document
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, hidden_notes, is_quiet, note, page, remark
-from cfgraph.cli.transform_options import OutputOptions, RunInputs
+from cfgraph.cli.transform_options import OutputOptions, PipelineOptions, RunInputs
 from cfgraph.console.graph_files import (
     Source,
     artifact,
@@ -29,22 +29,6 @@ from cfgraph.ir.names import did_you_mean
 
 _ALL = "all"
 _INPUT = "input"
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineOptions:
-    """The text of a pipeline, and what is printed, saved, and verified between its passes."""
-
-    text: str
-    print_after: Sequence[str] = ()
-    dump_dir: str | None = None
-    time_passes: bool = False
-    verify_each: bool = False
-
-    @property
-    def observes(self) -> bool:
-        """True if the graph need not be the result."""
-        return bool(self.print_after or self.dump_dir or self.time_passes)
 
 
 class PassChangedResult(Exception):
@@ -119,14 +103,14 @@ class PipelineObserver:
 
 
 def pipeline_file(
-    path: str, request: PipelineOptions, inputs: RunInputs, outputs: OutputOptions
+    path: str, text: str, request: PipelineOptions, inputs: RunInputs, outputs: OutputOptions
 ) -> int:
     """Read a graph, run the passes, and write it. Returns the exit code.
 
     It is 1, and the graph is not written, if a pass changes a value. Raises UsageError for a
     pipeline that cannot be parsed, before anything is read.
     """
-    pipeline = Pipeline(request.text)
+    pipeline = Pipeline(text)
     _require_compatible_options(pipeline, request, inputs, outputs)
     source = read_graph(path)
     entry, graph = source.to_json(), source.graph
@@ -198,7 +182,8 @@ def _require_compatible_options(
 def _only_observed(request: PipelineOptions, outputs: OutputOptions) -> bool:
     """True if a terminal shows what was requested, and would show the graph as bytes."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return request.observes and outputs.output is None and outputs.to is None and is_terminal
+    observes = request.print_after or request.dump_dir or request.time_passes
+    return bool(observes) and outputs.output is None and outputs.to is None and is_terminal
 
 
 def _passes_table(outcomes: Sequence[PassOutcome], with_times: bool) -> OutputTable:
