@@ -31,7 +31,6 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.rich_display import DisplayedReport
 
-_LOOP_INPUT_ROLES: Final = (Role.ENTER, Role.NEXT_ITERATION)
 _SHOWN: Final = 4
 
 
@@ -159,10 +158,10 @@ def _race(analysis: Deadness, merge: Node) -> Iterator[Finding]:
 
 
 def _concurrent_inputs(merge: Node) -> tuple[list[Output], list[Output]]:
-    """Groups of Merge inputs that arrive together: in every iteration, and in the first one."""
+    """Groups of Merge inputs that arrive together: in a later iteration, and in the first one."""
     sources = dict.fromkeys(merge.inputs)
-    always = [tensor for tensor in sources if ROLES[tensor.node.op] not in _LOOP_INPUT_ROLES]
-    return always, [tensor for tensor in sources if ROLES[tensor.node.op] is Role.ENTER]
+    later = [tensor for tensor in sources if ROLES[tensor.node.op] is not Role.ENTER]
+    return later, [tensor for tensor in sources if ROLES[tensor.node.op] is Role.ENTER]
 
 
 def _merge_input_condition(analysis: Deadness, tensor: Output) -> Predicate:

@@ -115,6 +115,22 @@ out = Exit(s)
     assert (finding.code, finding.node, finding.frame) == ("CFG220", "race", "/loop")
 
 
+def test_a_value_of_each_iteration_races_with_that_of_the_last_one() -> None:
+    assert codes_of("""
+        k = Enter(x) {frame_name="loop"}
+        j = Merge(k, back) {T=float32, N=2}
+        m = Merge(j:1, n) {T=int32, N=2}
+        go = Enter(q) {frame_name="loop", is_constant=true}
+        c = LoopCond(go)
+        s = Switch(j, c) {T=float32}
+        t = Switch(m, c) {T=int32}
+        back = NextIteration(s:1) {T=float32}
+        n = NextIteration(t:1) {T=int32}
+        y = Exit(s) {T=float32}
+        z = Exit(t) {T=int32}
+    """) == [("CFG220", "m")]
+
+
 def clauses(count: int) -> str:
     """A Merge of x and a node that is live if a random 3SAT formula holds."""
     draw = random.Random(5)
