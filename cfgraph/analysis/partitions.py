@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.library import copy_graph
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import is_transfer, rendezvous_key, sends_by_recv
@@ -102,20 +101,11 @@ def _bytes(tensor: Output, shapes: StaticShapes) -> int | None:
     return elements * int(dtype.base.numpy.itemsize)
 
 
-def _message_sizes(graph: Graph, sends: Iterable[Node]) -> dict[Node, int | None]:
+def _message_sizes(graph: Graph, sends: Sequence[Node]) -> dict[Node, int | None]:
     """The static size of each Send's message, or None."""
-    whole = _with_identity_recvs(graph)
-    shapes = infer_shapes(whole)
-    return {node: _bytes(whole[node.name].inputs[0], shapes) for node in sends}
-
-
-def _with_identity_recvs(graph: Graph) -> Graph:
-    """A copy in which each Recv is an Identity of its Send's input."""
-    whole = copy_graph(graph)
-    for node, send in sends_by_recv(list(whole)).items():
-        whole.set_op(node, "Identity", {"T": send.attrs["T"]})
-        whole.set_inputs(node, send.inputs)
-    return whole
+    received = {recv: send.inputs[0] for recv, send in sends_by_recv(list(graph)).items()}
+    shapes = infer_shapes(graph, sent=[send.inputs[0] for send in sends], received=received)
+    return {send: _bytes(send.inputs[0], shapes) for send in sends}
 
 
 def _control_loops(graph_frames: Frames) -> dict[str, tuple[str, ...]]:

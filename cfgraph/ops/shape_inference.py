@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import split_tensor_name
-from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, SWITCH, Role
+from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, RECV, SWITCH, Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ir.signature import MAX_COUNT
 from cfgraph.limits import check_deadline
@@ -57,18 +57,27 @@ class StaticShapes:
         return None if value is None or value.known is not None else value.array
 
 
-def infer_shapes(graph: Graph, feeds: Mapping[str, Any] | None = None) -> StaticShapes:
+def infer_shapes(
+    graph: Graph,
+    feeds: Mapping[str, Any] | None = None,
+    *,
+    sent: Collection[Output] = (),
+    received: Mapping[Node, Output] | None = None,
+) -> StaticShapes:
     """Infer the static shapes of a graph; `feeds` are shapes or arrays by tensor name.
+
+    With `sent`, only the nodes that these outputs depend on are visited. `received` maps a Recv to
+    the output that it receives.
 
     The Merge of a loop has the shape of its Enter until the back edge has a different one. Each
     size that differs then becomes unknown, and dependent nodes are visited again. A size becomes
     unknown only once, so that inference terminates in time linear in the graph.
     """
-    return _ShapePropagation(graph, feeds or {}).run()
+    return _ShapePropagation(graph, feeds or {}, sent, received or {}).run()
 
 
 # roles whose nodes forward input 0; a Merge needs the join of its inputs instead
-_TOKEN_FORWARDING_ROLES: Final = (SWITCH, ENTER, EXIT, NEXT_ITERATION)
+_TOKEN_FORWARDING_ROLES: Final = (SWITCH, ENTER, EXIT, NEXT_ITERATION, RECV)
 
 
 class _PartialContext(InferenceContext):
@@ -137,8 +146,18 @@ class _ShapePropagation:
     Changed nodes with many inputs come last, so that they are visited once for many changes.
     """
 
-    def __init__(self, graph: Graph, feeds: Mapping[str, Any]) -> None:
-        self.graph = graph
+    def __init__(
+        self,
+        graph: Graph,
+        feeds: Mapping[str, Any],
+        sent: Collection[Output],
+        received: Mapping[Node, Output],
+    ) -> None:
+        self.received = received
+        self.receivers: dict[Node, list[tuple[Node, int]]] = {}
+        for recv, output in received.items():
+            self.receivers.setdefault(output.node, []).append((recv, output.port))
+        self.nodes = self._data_ancestors(graph, sent) if sent else graph
         self.shapes: dict[Node, Sequence[Shape]] = {}
         self.values: dict[Output, StaticValue] = {}
         self.errors: dict[Node, str] = {}
@@ -155,9 +174,27 @@ class _ShapePropagation:
             if base in graph and port is not None:
                 self.fed[Output(graph[base], port)] = _read_feed(feed)
 
+    def _data_ancestors(self, graph: Graph, outputs: Iterable[Output]) -> list[Node]:
+        """The nodes that outputs depend on by their values, in graph order."""
+        needed = {output.node for output in outputs}
+        todo = list(needed)
+        while todo:
+            check_deadline()
+            for source, _ in self._inputs(todo.pop()):
+                if source not in needed:
+                    needed.add(source)
+                    todo.append(source)
+        return [node for node in graph if node in needed]
+
+    def _inputs(self, node: Node) -> Sequence[Output]:
+        if node.inputs or not self.received:
+            return node.inputs
+        output = self.received.get(node)
+        return () if output is None else (output,)
+
     def run(self) -> StaticShapes:
-        for node in self.graph:
-            count = len(node.inputs)
+        for node in self.nodes:
+            count = len(self._inputs(node))
             if count > 1 and self.facts[node.op].role is MERGE:
                 count = self._forward_input_count(node)
             if self.fed and self._fed_outputs(node) is not None:
@@ -166,13 +203,13 @@ class _ShapePropagation:
             if not count:
                 self.fresh.append(node)
         self._visit_all()
-        for node in self.graph:
+        for node in self.nodes:
             # in a cycle that no back edge closes, a Merge waits for itself
             if node not in self.rank and self._is_partly_known_merge(node):
                 self.waiting[node] = 0
                 self.fresh.append(node)
                 self._visit_all()
-        for node in self.graph:
+        for node in self.nodes:
             if node not in self.shapes:
                 self.shapes[node] = [UNKNOWN_SHAPE] * _output_count(node)
         for output, (shape, value) in self.fed.items():
@@ -210,14 +247,20 @@ class _ShapePropagation:
         for port, value in enumerate(values):
             if value is not None:
                 self.values[Output(node, port)] = value
-        waiting = self.waiting
         for reader, slot in node.uses:
             if slot >= 0:
-                left = waiting[reader] = waiting[reader] - 1
-                if not left:
-                    self.fresh.append(reader)
-                elif left < 0:
-                    self._look_later(reader)
+                self._complete_input(reader)
+        if self.receivers:
+            for reader, _ in self.receivers.get(node, ()):
+                self._complete_input(reader)
+
+    def _complete_input(self, node: Node) -> None:
+        # a node that is not to be visited waits for nothing, and has no rank
+        left = self.waiting[node] = self.waiting.get(node, 0) - 1
+        if not left:
+            self.fresh.append(node)
+        elif left < 0:
+            self._look_later(node)
 
     def _look_again(self, node: Node) -> None:
         """Infer the outputs of a node again, generalize the previous result, and queue readers."""
@@ -239,6 +282,9 @@ class _ShapePropagation:
         for reader, slot in node.uses:
             if slot >= 0 and self.waiting[reader] <= 0 and reader.inputs[slot].port in ports:
                 self._look_later(reader)
+        for reader, port in self.receivers.get(node, ()):
+            if port in ports:
+                self._look_later(reader)
 
     def _look_later(self, node: Node) -> None:
         """Queue a node for another visit, unless it is queued or was never visited."""
@@ -258,14 +304,14 @@ class _ShapePropagation:
         count = _output_count(node) if facts.count is None else facts.count
         if facts.role is MERGE:
             return self._merge(node, count)
-        have = self.shapes
+        have, sources = self.shapes, self._inputs(node)
         inputs = tuple(
             [
                 have[source][port] if port < len(have[source]) else UNKNOWN_SHAPE
-                for source, port in node.inputs
+                for source, port in sources
             ]
         )
-        values = [self.values.get(item) for item in node.inputs]
+        values = [self.values.get(item) for item in sources]
         if facts.role is LOOP_COND:
             return [SCALAR_SHAPE] * count, values[:1] * count
         if facts.forwards and inputs:
