@@ -33,6 +33,7 @@ from cfgraph.ir.files import (
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import is_partition_folder
 from cfgraph.ir.serde.archives import open_archive, read_graph_file
+from cfgraph.ir.serde.file_contents import file_pieces, file_size
 from cfgraph.ir.serde.saved_model import (
     SavedModelContents,
     SavedSignature,
@@ -55,12 +56,19 @@ class Source:
     format: str
     data: bytes
 
+    def sha256(self) -> str:
+        """The digest of the file."""
+        digest = hashlib.sha256()
+        for piece in file_pieces(self.data):
+            digest.update(piece)
+        return digest.hexdigest()
+
     def to_json(self) -> dict[str, Any]:
         """Return the entry among the inputs of a JSON document."""
         return {
             "path": self.path,
             "format": self.format,
-            "sha256": hashlib.sha256(self.data).hexdigest(),
+            "sha256": self.sha256(),
             "nodes": len(self.graph),
         }
 
@@ -85,14 +93,14 @@ def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Sou
     data = b"" if in_parts else _read_stdin() if path == STDIN else read_graph_file(path)
     try:
         loaded = open_graph(path, format) if in_parts else decode_graph(data, format)
-        data = _digest_bytes(path) if in_parts else data
+        data = _bytes_of_parts(Path(path)) if in_parts else data
     except InvalidInput as error:
         raise located_error(error, "standard input" if path == STDIN else path) from None
     if loaded.format in _WRAPPER_MESSAGES:
         note(f"note: {path} is a {_WRAPPER_MESSAGES[loaded.format]}; using the graph in it", quiet)
     source = Source(loaded.graph, path, loaded.format, data)
     add_member("inputs", source)
-    size, elapsed = format_byte_size(len(data)), (time.perf_counter() - start) * 1e3
+    size, elapsed = format_byte_size(file_size(data)), (time.perf_counter() - start) * 1e3
     detail(f"read {path}: {loaded.format}, {len(source.graph)} nodes, {size}, {elapsed:.1f} ms")
     return source
 
@@ -197,7 +205,7 @@ def output_format(output: str | None, to: str | None) -> str:
 
 def artifact(kind: str, path: str) -> dict[str, Any]:
     """Return the entry of a written file in a JSON document."""
-    return {"kind": kind, "path": path, "sha256": hashlib.sha256(_digest_bytes(path)).hexdigest()}
+    return {"kind": kind, "path": path, "sha256": _file_digest(path)}
 
 
 def output_artifacts(graph: str | None, kind: str, second: str | None) -> list[dict[str, Any]]:
@@ -206,11 +214,16 @@ def output_artifacts(graph: str | None, kind: str, second: str | None) -> list[d
     return artifacts + ([artifact(kind, second)] if second else [])
 
 
-def _digest_bytes(path: str) -> bytes:
-    """Return the bytes of a file or SavedModel, or of the manifest and parts of a folder."""
+def _file_digest(path: str) -> str:
+    """Return the digest of a file or SavedModel, or of the manifest and parts of a folder."""
     folder = Path(path)
-    if not is_partition_folder(folder):
-        return (folder / SAVED_MODELS[0] if folder.is_dir() else folder).read_bytes()
+    if is_partition_folder(folder):
+        return hashlib.sha256(_bytes_of_parts(folder)).hexdigest()
+    with open(folder / SAVED_MODELS[0] if folder.is_dir() else folder, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _bytes_of_parts(folder: Path) -> bytes:
     manifest = (folder / MANIFEST).read_bytes()
     names = [entry["file"] for entry in json.loads(manifest)["parts"]]
     return manifest + b"".join((folder / name).read_bytes() for name in names)

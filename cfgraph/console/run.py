@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from contextlib import redirect_stdout
 from itertools import count
@@ -70,7 +69,7 @@ def make_session(
         allow_io=request.variables.io_policy(source),
         blas_threads=engine.threads,
         workers=remote.make(),
-        cache=not engine.no_cache and CodeCache(hashlib.sha256(source.data).hexdigest()),
+        cache=not engine.no_cache and CodeCache(source.sha256()),
     )
 
 

@@ -15,6 +15,7 @@ import stat
 import tempfile
 import time
 import zlib
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -171,11 +172,12 @@ class StagedFiles:
         self._staged[target] = (str(path), name, file)
         return file
 
-    def write(self, path: str | os.PathLike[str], data: bytes) -> None:
-        """Write `data` to `path`."""
+    def write(self, path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> None:
+        """Write `data`, or its pieces, to `path`."""
         file = self.open(path)
         try:
-            file.write(data)
+            for piece in (data,) if isinstance(data, bytes) else data:
+                file.write(piece)
         except OSError as error:
             raise _write_error(path, error) from None
 
@@ -284,10 +286,13 @@ def require_path(path: object, hint_for_bytes: str | None = None) -> None:
         raise UsageError(message, hint=hint_for_bytes if isinstance(path, bytes) else None)
 
 
-def read_file(path: str | os.PathLike[str]) -> bytes:
+def read_file(
+    path: str | os.PathLike[str], read_part: Callable[[Path], bytes | None] | None = None
+) -> bytes:
     """The bytes of a file, or of the graph in a SavedModel folder, without decompression.
 
-    Raises InvalidInput if the file is missing, unreadable, or too large.
+    `read_part` may return a part of the file that stands for the whole. Raises InvalidInput if the
+    file is missing, unreadable, or too large.
     """
     file = Path(path)
     try:
@@ -299,7 +304,8 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
             raise InvalidInput(
                 "the path is a device, expected a file or folder", path=path, code="CFG001"
             )
-        return read_path(file)
+        part = read_part(file) if read_part else None
+        return read_path(file) if part is None else part
     except FileNotFoundError:
         if Path(f"{file}{_INDEX_SUFFIX}").is_file():
             message = "this is the prefix of a checkpoint, not a graph"

@@ -15,8 +15,10 @@ from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
 from cfgraph.ir.serde.archives import archive_of_bytes, read_graph_file
+from cfgraph.ir.serde.file_contents import file_size
 from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
 from cfgraph.ir.serde.op_defs import declare_ops_of_file
+from cfgraph.ir.serde.wire import pieces_of
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 
@@ -103,7 +105,7 @@ def _open_partition_folder(path: str | os.PathLike[str], format: str | None) -> 
 def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
     """Read a graph from bytes together with their format. Raises like `loads`."""
     _check_format(format)
-    size = len(data)
+    size = file_size(data)
     if archive := archive_of_bytes(data):
         data = archive.read_graph()
     data = decompress(data).removeprefix(_UTF8_BOM)
@@ -164,11 +166,16 @@ def dumps(graph: Graph, format: str = "pb") -> bytes:
     """
     require_graph(graph)
     _check_format(format)
+    return b"".join(_graph_pieces(graph, format))
+
+
+def _graph_pieces(graph: Graph, format: str) -> Iterable[bytes]:
+    """A graph in a format; large contents that are left in a file come in pieces."""
     if format == "pb":
-        return graph_def.graph_to_bytes(graph)
+        return pieces_of(graph_def.graph_to_proto(graph))
     if format == "pbtxt":
-        return containers.to_pbtxt(graph_def.graph_to_proto(graph))
-    return print_graph(graph).encode() or b"versions\n"  # an empty file is not a graph
+        return (containers.to_pbtxt(graph_def.graph_to_proto(graph)),)
+    return (print_graph(graph).encode() or b"versions\n",)  # an empty file is not a graph
 
 
 def pbtxt_lines(graph: Graph) -> list[str]:
@@ -197,9 +204,9 @@ def stage_graph(
 ) -> None:
     """Write a graph, as `save` does, when `files` are committed."""
     if str(path).endswith(("/", os.sep)) or is_partition_folder(path):
-        stage_partitions(graph, path, dumps, files, format or "pb")
+        stage_partitions(graph, path, _graph_pieces, files, format or "pb")
         return
-    data = dumps(graph, format or format_for_path(path))
+    pieces = _graph_pieces(graph, format or format_for_path(path))
     if str(path).endswith(".gz"):
-        data = gzip.compress(data, mtime=0)
-    files.write(path, data)
+        pieces = (gzip.compress(b"".join(pieces), mtime=0),)
+    files.write(path, pieces)

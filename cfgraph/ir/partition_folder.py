@@ -69,7 +69,7 @@ def _require_local_inputs(node: Node, folder: Path) -> None:
 def stage_partitions(
     graph: Graph,
     folder: str | os.PathLike[str],
-    dumps: Callable[[Graph, str], bytes],
+    pieces_of: Callable[[Graph, str], Iterable[bytes]],
     files: StagedFiles,
     format: str = "pb",
 ) -> None:
@@ -90,7 +90,7 @@ def stage_partitions(
     for name in (MANIFEST, *(str(row["file"]) for row in rows)):
         _require_no_link(target, name)
     for row, partition in zip(rows, partitions.values(), strict=True):
-        files.write(target / str(row["file"]), dumps(partition, format))
+        files.write(target / str(row["file"]), pieces_of(partition, format))
     files.write(target / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
     for name in stale:
         files.remove(target / name)

@@ -32,6 +32,7 @@ from cfgraph.ir.file_io import (
     unpacked_size_error,
 )
 from cfgraph.ir.names import first_names
+from cfgraph.ir.serde.file_contents import read_skeleton
 from cfgraph.ir.serde.foreign_formats import foreign_archive_error
 from cfgraph.ir.temporary_folders import create_temporary_folder
 from cfgraph.limits import check_deadline
@@ -344,7 +345,7 @@ def read_graph_file(path: str | os.PathLike[str]) -> bytes:
     """
     archive = open_archive(path)
     if archive is None:
-        return read_file(path)
+        return read_file(path, read_skeleton)
     try:
         return archive.read_graph()
     except InvalidInput as error:

@@ -26,7 +26,8 @@ from cfgraph.ir.dtypes import DType, string
 from cfgraph.ir.file_io import StagedFiles, read_file
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.serde.tensor import decode_shape
-from cfgraph.ir.serde.wire import parse_message, read_varint, read_varints, write_varint
+from cfgraph.ir.serde.varints import read_varint, read_varints, write_varint
+from cfgraph.ir.serde.wire import parse_message
 from cfgraph.limits import reserve
 from cfgraph.proto import tensor_bundle_pb2
 

@@ -15,7 +15,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.printable import clean_pbtxt
 from cfgraph.ir.serde.foreign_formats import foreign_format_error, truncation_error
 from cfgraph.ir.serde.functions import decode_signature
-from cfgraph.ir.serde.wire import parse_message
+from cfgraph.ir.serde.wire import parse_message, whole_message
 from cfgraph.ir.source_lines import source_lines
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
 
@@ -26,11 +26,12 @@ _FIRST_FIELD: Final = re.compile(rb"\s*+(?:#[^\n]*+\n\s*+)*+(\w*)")
 
 def to_pbtxt(proto: Any) -> bytes:
     """Format a message as protobuf text."""
-    return clean_pbtxt(text_format.MessageToString(proto)).encode()
+    return clean_pbtxt(text_format.MessageToString(whole_message(proto))).encode()
 
 
 def to_pbtxt_lines(proto: Any) -> list[str]:
     """Format a GraphDef as protobuf text, with one line per node and function."""
+    proto = whole_message(proto)
     parts = [("versions", proto.versions), *(("node", node) for node in proto.node)]
     lines = [_pbtxt_line(field, part) for field, part in parts]
     if proto.HasField("library"):

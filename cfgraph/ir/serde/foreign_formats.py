@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Final
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.serde.wire import read_varint
+from cfgraph.ir.serde.varints import read_varint
 
 _EXPORT: Final = "load the model in Keras and write a SavedModel: model.export(FOLDER)"
 _LITE: Final = (

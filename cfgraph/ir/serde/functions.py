@@ -10,7 +10,7 @@ from typing import Any, Final
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.serde.attrs import decode_attrs, decode_exact, encode_attr, write_attrs
-from cfgraph.ir.serde.wire import parse_message
+from cfgraph.ir.serde.wire import message_bytes, parse_message
 from cfgraph.ir.signature import ArgDef, AttrDef
 from cfgraph.proto import function_pb2
 
@@ -184,11 +184,11 @@ def extra_of_function(function: Function) -> bytes | None:
     write_function(function, whole)
     parts = function_pb2.FunctionDef()
     _write_definition(function.name, function.definition, parts)
-    if _message_bytes(parts) == _message_bytes(whole):
+    if message_bytes(parts) == message_bytes(whole):
         return b""
     extra = _without_known_fields(whole)
     _merge_extra(extra, parts)
-    return _message_bytes(extra) if _message_bytes(parts) == _message_bytes(whole) else None
+    return message_bytes(extra) if message_bytes(parts) == message_bytes(whole) else None
 
 
 def function_from_definition(name: str, definition: FunctionDefinition, extra: bytes) -> Function:
@@ -203,11 +203,6 @@ def function_from_definition(name: str, definition: FunctionDefinition, extra: b
     return Function(name, source=EncodedFunction(proto))
 
 
-def _message_bytes(message: Any) -> bytes:
-    data: bytes = message.SerializeToString(deterministic=True)
-    return data
-
-
 def _without_known_fields(whole: Any) -> Any:
     extra = function_pb2.FunctionDef()
     extra.CopyFrom(whole)
@@ -220,7 +215,7 @@ def _without_known_fields(whole: Any) -> Any:
         for definition in parts:
             for field in known:
                 definition.ClearField(field)
-        if not any(map(_message_bytes, parts)):
+        if not any(map(message_bytes, parts)):
             extra.signature.ClearField(name)
     return extra
 
@@ -249,4 +244,4 @@ def function_to_bytes(function: Function) -> bytes:
     """A function's encoded FunctionDef."""
     proto = function_pb2.FunctionDef()
     write_function(function, proto)
-    return _message_bytes(proto)
+    return message_bytes(proto)

@@ -30,7 +30,7 @@ from cfgraph.ir.serde.saved_model import (
     parse_saved_model,
 )
 from cfgraph.ir.serde.tensor import encode_shape
-from cfgraph.ir.serde.wire import message_bytes
+from cfgraph.ir.serde.wire import pieces_of
 
 _ASSETS: Final = "assets"
 # parts of a folder that describe the graph that was in it
@@ -73,7 +73,7 @@ def stage_saved_model(
     omitted = _omit_missing(graph, meta)
     meta.graph_def.MergeFrom(graph_to_proto(graph))
     files.make_folder(target)
-    files.write(target / SAVED_MODELS[0], message_bytes(saved))
+    files.write(target / SAVED_MODELS[0], pieces_of(saved))
     copied = [*_data_files(meta, origin)]
     _copy_files(copied, origin, target, files)
     _remove_stale(target, copied, files)

@@ -12,7 +12,9 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue, repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.node import make_pair
-from cfgraph.ir.serde.wire import message_bytes, read_varints, write_varint
+from cfgraph.ir.serde.file_contents import content_digest, content_of, content_size
+from cfgraph.ir.serde.varints import read_varints, write_varint
+from cfgraph.ir.serde.wire import message_bytes
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve
 from cfgraph.proto import tensor_pb2
@@ -50,11 +52,12 @@ class EncodedTensor:
     Functions and their copies share their tensors.
     """
 
-    __slots__ = ("_header", "_is_checked", "proto")
+    __slots__ = ("_digest", "_header", "_is_checked", "proto")
 
     def __init__(self, proto: Any) -> None:
         self.proto = proto
         self._header: TensorHeader | None = None
+        self._digest: bytes | None = None
         self._is_checked = False
 
     def dtype(self) -> DType:
@@ -78,8 +81,14 @@ class EncodedTensor:
         if header.elements and header.dtype.is_object:
             content = self.proto.tensor_content
             if content:
-                _string_lengths(content, header.dtype, header.elements)
+                _string_lengths(bytes(content_of(content)), header.dtype, header.elements)
         self._is_checked = True
+
+    def digest(self) -> bytes | None:
+        """A digest of raw content that is left in a file, else None."""
+        if self._digest is None:
+            self._digest = content_digest(self.proto.tensor_content)
+        return self._digest
 
     def encoded(self) -> bytes:
         """The bytes of the message."""
@@ -126,7 +135,7 @@ def _checked_header(proto: Any) -> TensorHeader:
         shape = decode_shape(declared)
         raise InvalidInput(f"a tensor of shape {shape} has too many elements", code="CFG021")
     if count and not dtype.is_object:
-        size, expected = len(proto.tensor_content), count * dtype.numpy.itemsize
+        size, expected = content_size(proto.tensor_content), count * dtype.numpy.itemsize
         if size and size != expected:
             message = (
                 f"a tensor of type {dtype} and shape {decode_shape(declared)} has {size} bytes"
@@ -165,9 +174,12 @@ def decode_tensor(proto: Any, header: TensorHeader | None = None) -> Any:
 
 
 def _array_from_content(content: bytes, dtype: DType, count: int) -> Any:
+    data = content_of(content)
     if not dtype.is_object:
-        return np.frombuffer(content, dtype.numpy)
-    strings = _strings_from_content(content, dtype, count)
+        flat = np.frombuffer(data, dtype.numpy)
+        flat.flags.writeable = False
+        return flat
+    strings = _strings_from_content(bytes(data), dtype, count)
     return _object_array(list(map(_variant, strings)) if dtype is dtypes.variant else strings)
 
 
@@ -366,7 +378,7 @@ def _guess_layout(proto: Any) -> TensorLayout | None:
         return None
     if proto.tensor_content:
         if dtype.is_object or count < 2 or count > _MAX_LITERAL_ELEMENTS:
-            return TensorLayout(dtype, dims, "content", proto.tensor_content)
+            return TensorLayout(dtype, dims, "content", bytes(content_of(proto.tensor_content)))
         array = np.frombuffer(proto.tensor_content, dtype.numpy).reshape(dims)
         return TensorLayout(dtype, dims, "dense", array)
     values = getattr(proto, _list_field_name(dtype))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.serde.tensor import decode_shape, decode_tensor
-from cfgraph.ir.serde.wire import read_varints
+from cfgraph.ir.serde.varints import read_varints
 from cfgraph.ir.shapes import Shape
 from cfgraph.proto.tensor_shape_pb2 import TensorShapeProto
 

@@ -1,13 +1,15 @@
-"""Protobuf wire format: parsing, deterministic serialization, unknown fields, and varints."""
+"""Protobuf wire format: parsing, deterministic serialization, and unknown fields."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any
 
 from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from cfgraph.errors import InvalidInput
+from cfgraph.ir.serde.file_contents import has_references, message_pieces
 
 
 def parse_message(message: Any, data: bytes, what: str) -> Any:
@@ -26,6 +28,26 @@ def message_bytes(message: Any) -> bytes:
 
     Raises InvalidInput for a message nested too deeply to be parsed again.
     """
+    data = _encoded(message)
+    if has_references(data):
+        return b"".join(message_pieces(data, message.DESCRIPTOR))
+    return data
+
+
+def pieces_of(message: Any) -> Iterator[bytes]:
+    """The bytes of `message_bytes` in pieces, so that large contents are never all in memory."""
+    return message_pieces(_encoded(message), message.DESCRIPTOR)
+
+
+def whole_message(message: Any) -> Any:
+    """A message with all contents: itself, unless some are left in a file."""
+    data = _encoded(message)
+    if has_references(data):
+        return type(message).FromString(message_bytes(message))
+    return message
+
+
+def _encoded(message: Any) -> bytes:
     try:
         data: bytes = message.SerializeToString(deterministic=True)
     except (EncodeError, ValueError) as error:
@@ -56,41 +78,3 @@ def unknown_field_bytes(message: Any) -> bytes:
     if not has_unknown_fields(message):
         return b""
     return extra_field_bytes(message, tuple(field.name for field, _ in message.ListFields()))
-
-
-# the longest varint encodes 64 bits
-_MAX_VARINT_BYTES: Final = 10
-
-
-def read_varint(data: bytes | bytearray, start: int, end: int) -> tuple[int, int]:
-    """A number in seven-bit groups, lowest group first, and the offset after it.
-
-    Raises ValueError if it does not end before `end`.
-    """
-    value = shift = 0
-    for byte in data[start : min(start + _MAX_VARINT_BYTES, end)]:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, start + shift // 7
-    message = "a number is incomplete"
-    raise ValueError(message)
-
-
-def read_varints(data: bytes | bytearray, count: int) -> tuple[list[int], int]:
-    """The first `count` numbers and the offset after them. Raises ValueError as `read_varint`."""
-    numbers, offset = [], 0
-    for _ in range(count):
-        number, offset = read_varint(data, offset, len(data))
-        numbers.append(number)
-    return numbers, offset
-
-
-def write_varint(number: int) -> bytes:
-    """The bytes of a number from 0: seven bits each, the lowest first."""
-    data = bytearray()
-    while number >= 0x80:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)

@@ -1,0 +1,298 @@
+"""Contents of large tensors, left in their file until a tensor is decoded or written.
+
+Of a file with large contents only the rest is read. Each content is replaced by a reference, random
+bytes and a number, so that messages are parsed, copied, and edited as usual:
+
+    tensor { dtype: DT_FLOAT tensor_content: <16 MiB> }
+    -->  tensor { dtype: DT_FLOAT tensor_content: <24 bytes> }
+
+`content_of` reads one content. Whatever is written has the contents again (`message_pieces`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.file_io import MAX_BYTES
+from cfgraph.ir.serde.varints import read_varint, write_varint
+
+MIN_FILE_BYTES: Final = 64 << 20
+MIN_CONTENT_BYTES: Final = 1 << 16
+# files stay open, since messages do not say when they are no longer used
+_MAX_FILES: Final = 8
+# a file of many small records is faster to parse than to search for contents
+_MIN_RECORD_BYTES: Final = 1 << 12
+_WINDOW_BYTES: Final = 1 << 16
+_PIECE_BYTES: Final = 1 << 20
+_KEY: Final = secrets.token_bytes(16)
+_REFERENCE_BYTES: Final = len(_KEY) + 8
+
+# fields from a message to a content: tensor_content of tensor of value of attr
+_Fields = Mapping[int, Any]
+_NODE: Final[_Fields] = {5: {2: {8: {4: None}}}}
+# node; function of library
+_GRAPH_DEF: Final[_Fields] = {1: _NODE, 2: {1: {3: _NODE}}}
+# graph_def of meta_graphs
+_SAVED_MODEL: Final[_Fields] = {2: {2: _GRAPH_DEF}}
+_SAVED_MODEL_START: Final = 0x08
+
+
+class FileSkeleton(bytes):
+    """The bytes of a file with references to its contents; `file` has the whole."""
+
+    file: OpenFile
+
+
+class OpenFile(NamedTuple):
+    """An open file, and its state when it was read."""
+
+    descriptor: int
+    size: int
+    modified: int
+
+    def pieces(self, offset: int = 0, size: int | None = None) -> Iterator[bytes]:
+        """The bytes of a range. Raises InvalidInput if the file has changed or is unreadable."""
+        end = self.size if size is None else offset + size
+        while offset < end:
+            piece = self.read(offset, min(end - offset, _PIECE_BYTES))
+            offset += len(piece)
+            yield piece
+
+    def read(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes. Raises as `pieces`."""
+        try:
+            piece = os.pread(self.descriptor, size, offset)
+            status = os.fstat(self.descriptor)
+        except OSError as error:
+            message = f"the file cannot be read: {error.strerror}"
+            raise InvalidInput(message, code="CFG001") from None
+        if not piece or (status.st_size, status.st_mtime_ns) != (self.size, self.modified):
+            message = "the file of the graph has changed since it was loaded"
+            raise InvalidInput(message, hint="load the graph again", code="CFG003")
+        return piece
+
+
+class _Content(NamedTuple):
+    file: OpenFile
+    offset: int
+    size: int
+
+
+_contents: list[_Content] = []
+_skeletons: dict[tuple[int, ...], FileSkeleton] = {}
+_lock: Final = Lock()
+
+
+def read_skeleton(path: Path) -> FileSkeleton | None:
+    """The skeleton of a large file, or None for a file that is to be read as a whole.
+
+    Raises OSError as `open`.
+    """
+    status = path.stat()
+    is_large = MIN_FILE_BYTES <= status.st_size <= MAX_BYTES and stat.S_ISREG(status.st_mode)
+    if not is_large or not hasattr(os, "pread"):
+        return None
+    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    with _lock:
+        if key not in _skeletons and len(_skeletons) < _MAX_FILES:
+            descriptor = os.open(path, os.O_RDONLY)
+            skeleton = _Detacher(OpenFile(descriptor, *key[2:])).skeleton()
+            if skeleton is None:
+                os.close(descriptor)
+                return None
+            _skeletons[key] = skeleton
+        return _skeletons.get(key)
+
+
+class _Detacher:
+    """Reads a file without its contents. Positions are offsets in the file."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self.file = file
+        self.contents: list[_Content] = []
+        self.records_left = file.size // _MIN_RECORD_BYTES
+        self.start = 0
+        self.window = b""
+
+    def skeleton(self) -> FileSkeleton | None:
+        """The file with references; None if it has few contents, or is not a graph."""
+        try:
+            is_saved_model = self.file.read(0, 1)[0] == _SAVED_MODEL_START
+            fields = _SAVED_MODEL if is_saved_model else _GRAPH_DEF
+            data = self.message(0, self.file.size, fields)
+        except (InvalidInput, ValueError):
+            return None  # the parser reports what is wrong
+        if sum(content.size for content in self.contents) < self.file.size // 2:
+            return None
+        _contents.extend(self.contents)
+        skeleton = FileSkeleton(data)
+        skeleton.file = self.file
+        return skeleton
+
+    def message(self, start: int, end: int, fields: _Fields) -> bytes:
+        """The bytes of a message with references."""
+        parts, copied, position = [], start, start
+        while position < end:
+            self.records_left -= 1
+            if self.records_left < 0:
+                raise ValueError("too many records")
+            tag, after_tag = self.varint(position, end)
+            begin, position = self.payload(tag & 7, after_tag, end)
+            size = position - begin
+            if tag >> 3 not in fields or tag & 7 != 2 or size < MIN_CONTENT_BYTES:
+                continue
+            parts.append(self.copy(copied, after_tag))
+            inner = fields[tag >> 3]
+            data = (
+                self.reference(begin, size)
+                if inner is None
+                else self.message(begin, position, inner)
+            )
+            parts += [write_varint(len(data)), data]
+            copied = position
+        parts.append(self.copy(copied, end))
+        return b"".join(parts)
+
+    def reference(self, offset: int, size: int) -> bytes:
+        self.contents.append(_Content(self.file, offset, size))
+        number = len(_contents) + len(self.contents) - 1
+        return _KEY + number.to_bytes(_REFERENCE_BYTES - len(_KEY), "little")
+
+    def copy(self, start: int, end: int) -> bytes:
+        offset = start - self.start
+        if offset >= 0 and end - self.start <= len(self.window):
+            return self.window[offset : end - self.start]
+        return b"".join(self.file.pieces(start, end - start))
+
+    def varint(self, position: int, end: int) -> tuple[int, int]:
+        offset = position - self.start
+        if not 0 <= offset < len(self.window) - 10:
+            self.start, offset = position, 0
+            self.window = self.file.read(position, _WINDOW_BYTES)
+        limit = min(end - self.start, len(self.window))
+        number, after = read_varint(self.window, offset, limit)
+        return number, self.start + after
+
+    def payload(self, kind: int, position: int, end: int) -> tuple[int, int]:
+        """The start and the end of a field's payload. Raises ValueError if there is none."""
+        start = position
+        if kind == 0:
+            _, position = self.varint(position, end)
+        elif kind in (1, 5):
+            position += 8 if kind == 1 else 4
+        elif kind == 2:
+            size, start = self.varint(position, end)
+            position = start + size
+        else:
+            raise ValueError("an unknown kind of field")
+        if position > end:
+            raise ValueError("a field is incomplete")
+        return start, position
+
+
+def file_pieces(data: bytes) -> Iterator[bytes]:
+    """The bytes of a file that was read, as a whole or as a skeleton."""
+    return data.file.pieces() if isinstance(data, FileSkeleton) else iter((data,))
+
+
+def file_size(data: bytes) -> int:
+    """The size of a file that was read, as a whole or as a skeleton."""
+    return data.file.size if isinstance(data, FileSkeleton) else len(data)
+
+
+# -- contents of references ----------------------------------------------------------------------
+
+
+def _referenced(data: bytes) -> _Content | None:
+    if len(data) != _REFERENCE_BYTES or not data.startswith(_KEY):
+        return None
+    return _contents[int.from_bytes(data[len(_KEY) :], "little")]
+
+
+def content_size(data: bytes) -> int:
+    """The size of a content that may be a reference."""
+    content = _referenced(data)
+    return len(data) if content is None else content.size
+
+
+def content_of(data: bytes) -> bytes | bytearray:
+    """A content that may be a reference. Raises InvalidInput if its file has changed."""
+    content = _referenced(data)
+    if content is None:
+        return data
+    whole, offset = bytearray(content.size), 0
+    for piece in content.file.pieces(content.offset, content.size):
+        whole[offset : offset + len(piece)] = piece
+        offset += len(piece)
+    return whole
+
+
+def content_digest(data: bytes) -> bytes | None:
+    """A digest of the content of a reference, else None. Raises as `content_of`."""
+    content = _referenced(data)
+    if content is None:
+        return None
+    digest = blake2b()
+    for piece in content.file.pieces(content.offset, content.size):
+        digest.update(piece)
+    return digest.digest()
+
+
+def has_references(data: bytes) -> bool:
+    """True if an encoded message has references."""
+    return bool(_contents) and _KEY in data
+
+
+def message_pieces(data: bytes, descriptor: Any) -> Iterator[bytes]:
+    """The bytes of an encoded message with all contents. Raises as `content_of`."""
+    if not has_references(data):
+        yield data
+        return
+    for part in _expanded(data, descriptor):
+        if isinstance(part, bytes):
+            yield part
+        else:
+            yield from part.file.pieces(part.offset, part.size)
+
+
+def _expanded(data: bytes, descriptor: Any) -> list[bytes | _Content]:
+    """An encoded message in parts, with contents instead of references."""
+    parts: list[bytes | _Content] = []
+    copied = position = 0
+    found = data.find(_KEY)
+    while found >= 0:
+        tag, after_tag = read_varint(data, position, len(data))
+        if tag & 7 == 2:
+            size, begin = read_varint(data, after_tag, len(data))
+            position = begin + size
+        else:
+            position = begin = _after_number(data, tag & 7, after_tag)
+        if position <= found:
+            continue
+        inner = _expanded_payload(data[begin:position], descriptor.fields_by_number[tag >> 3])
+        size = sum(len(part) if isinstance(part, bytes) else part.size for part in inner)
+        parts += [data[copied:after_tag], write_varint(size)]
+        parts += inner
+        copied, found = position, data.find(_KEY, position)
+    parts.append(data[copied:])
+    return parts
+
+
+def _expanded_payload(payload: bytes, field: Any) -> list[bytes | _Content]:
+    if field.message_type is not None:
+        return _expanded(payload, field.message_type)
+    return [_referenced(payload) or payload]
+
+
+def _after_number(data: bytes, kind: int, position: int) -> int:
+    if kind == 0:
+        return read_varint(data, position, len(data))[1]
+    return position + (8 if kind == 1 else 4)

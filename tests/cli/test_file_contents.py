@@ -1,0 +1,131 @@
+"""Large contents stay in the file: nothing is decoded that is only passed on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import float32, string
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.serde import file_contents
+from tests.cli.conftest import Command
+
+COUNT = 40
+
+
+def constant(graph: Graph, value: object, name: str) -> None:
+    array = np.asarray(value)
+    dtype = string if array.dtype == object else float32
+    graph.add("Const", name=name, value=TensorValue(array), dtype=dtype)
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A graph of constants of 4 KiB and of 16 bytes, whose file counts as large."""
+    for name in ("_contents", "_skeletons"):
+        monkeypatch.setattr(file_contents, name, type(getattr(file_contents, name))())
+    monkeypatch.setattr(file_contents, "MIN_FILE_BYTES", 1 << 16)
+    monkeypatch.setattr(file_contents, "MIN_CONTENT_BYTES", 1 << 10)
+    monkeypatch.setattr(file_contents, "_MIN_RECORD_BYTES", 1 << 6)
+    graph = Graph()
+    for number in range(COUNT):
+        constant(graph, np.arange(1024, dtype=np.float32) + number, f"large{number}")
+        constant(graph, np.arange(4, dtype=np.float32), f"small{number}")
+    graph.add("AddN", graph["large0"], graph["large1"], name="y")
+    path = tmp_path / "large.pb"
+    cfgraph.save(graph, path)
+    return path
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The references that are decoded."""
+    decoded: list[bytes] = []
+    original = file_contents.content_of
+
+    def count(data: bytes) -> bytes | bytearray:
+        if file_contents._referenced(data):
+            decoded.append(data)
+        return original(data)
+
+    monkeypatch.setattr("cfgraph.ir.serde.tensor.content_of", count)
+    return decoded
+
+
+@pytest.mark.parametrize("suffix", ["pb", "pbtxt", "graph", "pb.gz"])
+def test_a_graph_is_written_with_its_contents(large: Path, suffix: str, tmp_path: Path) -> None:
+    graph, copy = cfgraph.load(large), tmp_path / f"copy.{suffix}"
+    assert len(file_contents._contents) == COUNT
+    cfgraph.save(graph, copy)
+    assert cfgraph.dumps(graph) == large.read_bytes() == cfgraph.dumps(cfgraph.load(copy))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "show {} --nodes",
+        "check {}",
+        "convert {} -o {}.out.pb",
+        "lower {} -o {}.out.pb",
+        "extract {} --outputs y -o {}.out.pb",
+        "partition {} --devices cpu:0-1 --seed 1 -o {}.out.pb",
+        "cluster {} -o {}.out.pb",
+        "functionalize {} -o {}.out.pb",
+        "diff {} {}",
+    ],
+)
+def test_commands_decode_no_constant_that_they_pass_on(
+    large: Path, reads: list[bytes], command: Command, line: str
+) -> None:
+    result = command(*line.replace("{}", str(large)).split())
+    assert result.code == 0, result.err
+    assert file_contents._contents
+    assert not reads
+
+
+def test_a_run_decodes_what_it_needs(large: Path, reads: list[bytes]) -> None:
+    [total] = cfgraph.Session(cfgraph.load(large)).run(["y:0"])
+    np.testing.assert_array_equal(total, 2 * np.arange(1024, dtype=np.float32) + 1)
+    assert len(reads) == 2
+
+
+def test_equal_contents_are_equal(large: Path, tmp_path: Path, reads: list[bytes]) -> None:
+    graph, copy = cfgraph.load(large), tmp_path / "copy.pb"
+    copy.write_bytes(large.read_bytes())
+    other = cfgraph.load(copy)
+    assert len(file_contents._contents) == 2 * COUNT
+    assert graph["large1"].attrs["value"] == other["large1"].attrs["value"]
+    assert graph["large1"].attrs["value"] != other["large2"].attrs["value"]
+    assert not reads
+
+
+def test_a_replaced_file_stays_readable_and_a_changed_one_is_an_error(large: Path) -> None:
+    data, graph = large.read_bytes(), cfgraph.load(large)
+    cfgraph.save(graph, large)
+    os.replace(large, large.with_suffix(".moved"))
+    assert cfgraph.dumps(graph) == data
+    other = cfgraph.load(large.with_suffix(".moved"))
+    large.with_suffix(".moved").write_bytes(data[:-1000])
+    with pytest.raises(InvalidInput, match="has changed since it was loaded"):
+        cfgraph.dumps(other)
+
+
+@pytest.mark.parametrize("cut", [10, 5000, 100_000])
+def test_a_truncated_file_is_reported(large: Path, cut: int) -> None:
+    large.write_bytes(large.read_bytes()[:-cut])
+    with pytest.raises(InvalidInput, match="the file is cut short"):
+        cfgraph.load(large)
+
+
+def test_few_files_stay_open(large: Path, tmp_path: Path) -> None:
+    for number in range(file_contents._MAX_FILES + 2):
+        copy = tmp_path / f"copy{number}.pb"
+        copy.write_bytes(large.read_bytes())
+        assert len(cfgraph.load(copy)) == len(cfgraph.load(copy)) == 2 * COUNT + 1
+    assert len(file_contents._skeletons) == file_contents._MAX_FILES
