@@ -42,12 +42,12 @@ from cfgraph.passes.cluster.encapsulate import cluster_calls, inline_clusters
 from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.decompile import PreparedRun, PythonSource, decompile
-from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.compiled.script import archive_path
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.prepare import prepare
+from cfgraph.runtime.program import NotCompiled
 from cfgraph.runtime.run_config import RunConfig
 
 # the format of `--to` that no command reads

@@ -39,6 +39,7 @@ from cfgraph.runtime.engine.plan import (
     make_plans,
 )
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE
+from cfgraph.runtime.program import NotCompiled
 from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import recluster_run
 from cfgraph.runtime.run_passes import assign_devices, cluster_run, lowered_copy, partition_run
@@ -242,7 +243,6 @@ def _compiled(
     The first run is interpreted if the session chooses the engine, since it may be the only one.
     """
     from cfgraph.runtime.compiled.engine import compile_run
-    from cfgraph.runtime.compiled.program import NotCompiled
 
     interprets = config.engine in (None, "auto") and config.jit is None
     try:

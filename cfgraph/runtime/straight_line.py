@@ -1,11 +1,11 @@
 """Function bodies as straight-line code over arrays of a namespace.
 
-Each node is bound once. One generated function contains the calls in topological order:
+Each node is bound once. One `Program` has the calls in topological order, a line for each:
 
-    def body(step, a0, a1):
-        v0 = k0(a0, a1)
-        v1 = k1(step, v0); del v0
-        return v1
+    def body(step, v0, v1):
+        v0 = k0(v0, v1); v1 = None
+        v0 = k1(step, v0)
+        return v0
 
 A value is freed after its last reader. The line number of an error identifies the node that failed.
 StatelessWhile, StatelessIf, StatelessCase, and PartitionedCall call the functions of their bodies.
@@ -14,10 +14,10 @@ Switch and the other primitives are not supported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from traceback import walk_tb
-from types import CodeType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +35,7 @@ from cfgraph.ops.opdef.function_bodies import (
 )
 from cfgraph.ops.opdef.kernel_errors import kernel_error
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, bound_kernel
+from cfgraph.runtime.program import Program
 from cfgraph.stack_position import frame_variables, is_of_signal_handler
 
 KernelBinder = Callable[[Node, type[Op]], Kernel]
@@ -74,27 +75,34 @@ class StraightLine:
         self.returned = function.returns
         self.calls = [KernelCall.from_node(node, bind) for node in self.order]
         self.arguments = function.arguments
-        names = _variable_names(function, self.calls)
-        self._names = names
-        kernels: dict[str, Any] = {
-            f"k{index}": call.kernel for index, call in enumerate(self.calls)
-        }
+        program = self._program(function)
+        source, self._owners = program.source()
+        kernels: dict[str, Any] = {value.name: value.content for value in program.constants}
         kernels[_LINE] = self  # for errors: the functions on a stack are those that failed
-        source = "\n".join(_generated_source(function, self.calls, names))
         exec(compile(source, f"<function {function.name}>", "exec"), kernels)
         self.run: Callable[..., Any] = kernels[_FUNCTION]
 
+    def _program(self, function: FunctionGraph) -> Program:
+        """The code of the calls. No name comes from the graph, so that no file injects code."""
+        program = Program("step", _FUNCTION, is_whole=True)
+        values = self._values = {x.output(): program.parameter() for x in function.arguments}
+        for call in self.calls:
+            fields = ", ".join(["step"] * call.takes_step + ["{}"] * len(call.inputs))
+            operands = [program.constant(call.kernel, "k"), *(values[x] for x in call.inputs)]
+            values |= {output: program.variable() for output in call.outputs}
+            program.add(f"{{}}({fields})", operands, [values[x] for x in call.outputs])
+        returned = [values[output] for output in function.returns]
+        program.add(f"return {', '.join(['{}'] * len(returned))}", returned)
+        return program
+
     def failed(self, error: Exception) -> Node | None:
         """The node whose kernel raised an error, or None."""
-        code: CodeType = self.run.__code__
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code is not code:
-            trace = trace.tb_next
-        call = None if trace is None else self._call_at(trace.tb_lineno)
-        return None if call is None else call.node
+        nodes = (call.node for line, call, _ in _positions(error) if line is self)
+        return next(nodes, None)
 
-    def _call_at(self, line: int) -> KernelCall | None:
-        return self.calls[line - 2] if 0 <= line - 2 < len(self.calls) else None
+    def _call_at(self, number: int) -> KernelCall | None:
+        owner = self._owners[number - 1]
+        return self.calls[owner] if 0 <= owner < len(self.calls) else None
 
     def located(self, error: Exception, caller: str, arguments: Sequence[Output] = ()) -> Exception:
         """The error with the name of the inner node, prefixed by the name of the calling node.
@@ -121,7 +129,7 @@ class StraightLine:
     def _input_values(self, call: KernelCall, frame: FrameType) -> list[Any]:
         """The inputs of a call in a frame of the function."""
         variables = frame_variables(frame)
-        names = [self._names[item] for item in call.inputs]
+        names = [self._values[item].name for item in call.inputs]
         return [variables[name] for name in names] if variables.keys() >= {*names} else []
 
 
@@ -156,38 +164,6 @@ def _passed_arguments(
         calls = required_op(call.node).calls
         arguments = () if calls.kind == "while" else call.inputs[calls.first_argument :]
     return passed
-
-
-def _variable_names(function: FunctionGraph, calls: Sequence[KernelCall]) -> dict[Output, str]:
-    """The variables of the function. No name comes from the graph, so that no file injects code."""
-    names = {argument.output(): f"a{index}" for index, argument in enumerate(function.arguments)}
-    for call in calls:
-        for item in call.outputs:
-            names[item] = f"v{len(names)}"
-    return names
-
-
-def _generated_source(
-    function: FunctionGraph, calls: Sequence[KernelCall], names: Mapping[Output, str]
-) -> Iterator[str]:
-    """Generate the function."""
-    last: dict[Output, KernelCall] = {}
-    for call in calls:
-        last.update(dict.fromkeys(call.inputs, call))
-    for item in function.returns:
-        last.pop(item, None)
-    arguments = [names[argument.output()] for argument in function.arguments]
-    yield f"def {_FUNCTION}({', '.join(['step', *arguments])}):"
-    for index, call in enumerate(calls):
-        arguments = [names[item] for item in call.inputs]
-        if call.takes_step:
-            arguments.insert(0, "step")
-        targets = ", ".join(names[item] for item in call.outputs)
-        made = f"k{index}({', '.join(arguments)})"
-        gone = [names[item] for item in dict.fromkeys(call.inputs) if last.get(item) is call]
-        freed = f"; del {', '.join(gone)}" if gone else ""
-        yield f"    {targets}{' = ' if targets else ''}{made}{freed}"
-    yield f"    return {', '.join(names[item] for item in function.returns) or 'None'}"
 
 
 def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:

@@ -15,6 +15,7 @@ ORDER = (
         "trace",
         "feeds",
         "engine",
+        "program",
         "blas_threads",
         "straight_line",
     ),

@@ -9,8 +9,8 @@ from typing import Any
 
 from cfgraph.ir.graph import Node
 from cfgraph.runtime.compiled.interpreter import Interpreter
-from cfgraph.runtime.compiled.program import GeneratedCode
 from cfgraph.runtime.engine.plan import Plan
+from cfgraph.runtime.program import GeneratedCode
 
 Function = Callable[..., tuple[Any, ...]]
 

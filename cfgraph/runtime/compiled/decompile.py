@@ -38,8 +38,8 @@ from cfgraph.runtime.compiled.definitions import (
 from cfgraph.runtime.compiled.engine import generate_run
 from cfgraph.runtime.compiled.identifiers import Identifiers, snake_case
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, CodeStyle
-from cfgraph.runtime.compiled.program import Constant, Value
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
+from cfgraph.runtime.program import Constant, Value
 from cfgraph.version import __version__
 
 # a run, and its plans per device

@@ -20,10 +20,10 @@ from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ops.opdef.matrix_products import evaluated
 from cfgraph.runtime.compiled.identifiers import Identifiers
 from cfgraph.runtime.compiled.node_writer import frame_names, is_located
-from cfgraph.runtime.compiled.program import Constant, NotCompiled, Program, Value
 from cfgraph.runtime.compiled.script import kernel_node
 from cfgraph.runtime.compiled.value_expressions import value_expression
 from cfgraph.runtime.engine.plan import NodePlan, Plan
+from cfgraph.runtime.program import Constant, NotCompiled, Program, Value
 
 # bytes of a constant that is part of the source
 MAX_INLINE: Final = 1024

@@ -31,10 +31,10 @@ from cfgraph.runtime.compiled.loop_watch import LoopWatch, WatchedIterations
 from cfgraph.runtime.compiled.merged_devices import merge_devices
 from cfgraph.runtime.compiled.node_writer import FAST, FUNCTIONS, CodeStyle
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
-from cfgraph.runtime.compiled.program import GeneratedCode, NotCompiled
 from cfgraph.runtime.compiled.stored_code import decode, encode, encode_reason
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.program import GeneratedCode, NotCompiled
 from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.stack_position import (

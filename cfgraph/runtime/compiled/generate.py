@@ -43,15 +43,15 @@ from cfgraph.ops.families.constants import identity
 from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
 from cfgraph.runtime.compiled.outlining import outline_regions
 from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
-from cfgraph.runtime.compiled.program import (
+from cfgraph.runtime.compiled.schedule import Item, LoopInvariants, Scheduler, WriterCoroutine
+from cfgraph.runtime.engine.plan import NodePlan, Plan
+from cfgraph.runtime.program import (
     Block,
     FirstIteration,
     NotCompiled,
     Program,
     Value,
 )
-from cfgraph.runtime.compiled.schedule import Item, LoopInvariants, Scheduler, WriterCoroutine
-from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 PARAMETERS: Final = "step, feeds, iterations"
 # items between two checks of the deadline, while they are made

@@ -27,9 +27,9 @@ from cfgraph.ir.role import CONTROL_TRIGGER, MERGE, RECV, SEND
 from cfgraph.ir.traversal import ancestors, sends_by_recv
 from cfgraph.ops.opdef.op import back_edge_of
 from cfgraph.runtime.compiled.node_writer import frame_names
-from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.deferred_products import defer_products_like
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
+from cfgraph.runtime.program import NotCompiled
 
 _TRANSFERS: Final = (SEND, RECV)
 _CYCLE_CODE: Final = "CFG109"

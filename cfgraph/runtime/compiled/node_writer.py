@@ -21,10 +21,10 @@ from cfgraph.limits import check_deadline, iteration_limit_error
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Elementwise, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
-from cfgraph.runtime.compiled.program import FIRST, SECOND, Constant, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.program import FIRST, SECOND, Constant, Program, Value
 from cfgraph.stack_position import iteration_path
 
 # lines between two checks of the deadline

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from cfgraph.runtime.compiled.program import (
+from cfgraph.runtime.program import (
     Block,
     Constant,
     Line,

@@ -27,8 +27,8 @@ from cfgraph.ir.role import (
     SWITCH,
 )
 from cfgraph.ops.opdef.op import may_write
-from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.plan import NodePlan, Plan
+from cfgraph.runtime.program import NotCompiled
 
 # a Merge whose inputs are compared in pairs, and nodes that the exact analysis visits
 _MAX_PAIRED: Final = 64

@@ -21,8 +21,8 @@ from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
-from cfgraph.runtime.compiled.program import Constant, Value
 from cfgraph.runtime.engine.plan import NodePlan
+from cfgraph.runtime.program import Constant, Value
 
 _BINARY: Final = 2
 # code of a loop, which is written without recursion: it yields the code of its inner loops

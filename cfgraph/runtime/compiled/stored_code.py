@@ -13,9 +13,9 @@ import numpy as np
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled.node_writer import called_kernel
-from cfgraph.runtime.compiled.program import Constant, GeneratedCode, NotCompiled
 from cfgraph.runtime.compiled.value_expressions import raw, strings, value_expression
 from cfgraph.runtime.engine.plan import Plan
+from cfgraph.runtime.program import Constant, GeneratedCode, NotCompiled
 
 _MAX_LITERAL: Final = 4096
 _NAMES: Final = {"__builtins__": {}, "np": np, "raw": raw, "strings": strings}

@@ -33,7 +33,7 @@ from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.compiled.engine import is_repeatable
 from cfgraph.runtime.compiled.generate import CodeGenerator
 from cfgraph.runtime.compiled.node_writer import TRANSFER
-from cfgraph.runtime.compiled.program import Block, Constant, Line, Value
+from cfgraph.runtime.program import Block, Constant, Line, Value
 from cfgraph.runtime.remote.implied_order import ImpliedOrder
 
 # lines that any worker may repeat, since they compute nothing

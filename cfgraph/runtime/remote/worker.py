@@ -27,7 +27,6 @@ from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.deadlock import (
     BlockedRecv,
     NotSent,
@@ -42,6 +41,7 @@ from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep, State
+from cfgraph.runtime.program import NotCompiled
 from cfgraph.runtime.remote.codec import DecodeError
 from cfgraph.runtime.remote.compiled_step import (
     MAX_SLEEP,

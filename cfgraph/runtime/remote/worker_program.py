@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from cfgraph.runtime.compiled.generate import PARAMETERS
 from cfgraph.runtime.compiled.outlining import outline_regions
-from cfgraph.runtime.compiled.program import Block, Constant, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan
+from cfgraph.runtime.program import Block, Constant, Program, Value
 from cfgraph.runtime.remote.projection import EXIT_LINE, LineAction, PartLine, Projection
 
 

@@ -16,7 +16,7 @@ import cfgraph
 from cfgraph.console.convert import PythonOptions
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled import outlining
-from cfgraph.runtime.compiled.program import Program
+from cfgraph.runtime.program import Program
 from cfgraph.runtime.session import Session
 from tests.robustness.generated_python import source_fault
 from tests.runtime.compiled.agreement import Pair

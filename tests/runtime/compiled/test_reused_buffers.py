@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.runtime.compiled import program
+from cfgraph.runtime import program
 from cfgraph.runtime.compiled.node_writer import REUSING
-from cfgraph.runtime.compiled.program import FIRST, SECOND, reusing_forms
+from cfgraph.runtime.program import FIRST, SECOND, reusing_forms
 from cfgraph.runtime.session import Session
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.compiled.test_generated_code import GRAPHS, graph_of

@@ -273,6 +273,13 @@ class Program:
         self.values.append(value)
         return value
 
+    def parameter(self) -> Value:
+        """A new parameter of the function, a variable that has a value at its start."""
+        value = self.variable()
+        value.def_block, value.definitions = self.block, 1
+        self.parameters = f"{self.parameters}, {value.name}"
+        return value
+
     def constant(self, content: Any, prefix: str = "c", plan: NodePlan | None = None) -> Constant:
         """A new constant."""
         value = Constant(f"{prefix}{len(self.constants)}", content, plan)
