@@ -157,12 +157,12 @@ class PathCondition:
         return all(decision.test.branches for decision in self.beyond(outer))
 
     def also(self, decision: BranchDecision) -> PathCondition:
-        """This condition with one more decision, unless it contains it."""
+        """This condition with one more decision, unless it contains it or it cannot fail."""
         key = self._key ^ hash(decision[:2])
         known = self._all.get(key)
         if known is not None and known._is_union(self, decision):
             return known
-        if self.contains(decision):
+        if decision.test.branches == 1 or self.contains(decision):
             return self
         longer = self._all[key] = PathCondition(self, decision)
         return longer

@@ -112,14 +112,14 @@ class PathConditions:
         while current not in self._sources:
             check_deadline()
             trail.append(current)
-            before = _forwarded_input(current)
+            before = forwarded_input(current) or _negated_input(current)
             if before is None:
                 self._sources[current] = (current, False)
                 break
             current = before
         origin, negated = self._sources[current]
         for tensor in reversed(trail):
-            if tensor is not current and _is_negation(tensor.node):
+            if tensor is not current and _negated_input(tensor):
                 negated = not negated
             self._sources[tensor] = (origin, negated)
         return self._sources[pred]
@@ -184,20 +184,18 @@ class PathConditions:
         return alternatives.common.also(self._unknown(merge.output()))
 
 
-def _forwarded_input(x: Output) -> Output | None:
-    """The input that a node forwards to an output, possibly negated."""
+def forwarded_input(x: Output) -> Output | None:
+    """The input that a node forwards to an output in every iteration, or None."""
     node = x.node
     op = lookup(node.op)
     if op is None or not node.inputs:
         return None
-    if op.aliasing.is_identity:
-        return node.inputs[x.port]
-    constant = op.role is ENTER and bool(node.attrs.get("is_constant"))
-    if constant or op.role is LOOP_COND or op.algebra.boolean_semantics == "not":
+    if op.role is LOOP_COND or (op.role is ENTER and node.attrs.get("is_constant")):
         return node.inputs[0]
-    return None
+    return node.inputs[x.port] if op.aliasing.is_identity else None
 
 
-def _is_negation(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is not None and op.algebra.boolean_semantics == "not"
+def _negated_input(x: Output) -> Output | None:
+    """The input of which a node is the negation, or None."""
+    op, inputs = lookup(x.node.op), x.node.inputs
+    return inputs[0] if op and inputs and op.algebra.boolean_semantics == "not" else None

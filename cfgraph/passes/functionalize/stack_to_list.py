@@ -16,13 +16,14 @@ from typing import Any
 
 from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.path_conditions import forwarded_input
 from cfgraph.analysis.loops.while_loop import AffineBound, affine_bound, static_trip_count
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import upstream
 from cfgraph.ops.families.stacks import StackPopV2, StackPushV2, StackV2
-from cfgraph.ops.opdef.op import Op, is_a, lookup
+from cfgraph.ops.opdef.op import Op, is_a, role_of
 from cfgraph.ops.shape_inference import StaticShapes
 from cfgraph.passes.functionalize.detached_handles import (
     anchored_constant,
@@ -93,14 +94,9 @@ class _StackReplacement:
     def _outer_value(self, limit: Output) -> Output | None:
         """Return the tensor in the frame of the stack that a loop limit equals."""
         depth = 0
-        while True:
-            op = lookup(limit.node.op)
-            if op is not None and op.aliasing.is_identity:
-                limit = limit.node.inputs[limit.port]
-            elif op is not None and op.role is Role.ENTER and limit.node.attr("is_constant"):
-                limit, depth = limit.node.inputs[0], depth + 1
-            else:
-                break
+        while (source := forwarded_input(limit)) is not None:
+            depth += role_of(limit.node) is Role.ENTER
+            limit = source
             if depth == len(self.use.push_loops):
                 return limit
         return None

@@ -86,7 +86,7 @@ def _computed_outputs(context: RewriteContext, node: Node) -> Folded | None:
     sizes = [_byte_count(context, tensor) for tensor in node.inputs]
     if any(size is None or size > _MAX_CONSTANT_BYTES for size in sizes):
         return None
-    if not all(_is_constant(tensor) for tensor in node.inputs):
+    if not all(_constant_path(tensor) for tensor in node.inputs):
         return None
     limit = max(_MAX_RESULT_BYTES, sum(size or 0 for size in sizes))
     count = registry.output_count(node) or 0
@@ -104,30 +104,27 @@ def _computed_outputs(context: RewriteContext, node: Node) -> Folded | None:
     return values, tuple(dict.fromkeys(guards))
 
 
-def _is_constant(tensor: Output) -> bool:
-    """True for a Const, and for a constant Enter of one."""
-    for _ in range(_MAX_ENTERS):
-        if is_a(tensor.node, Const):
-            return True
-        if role_of(tensor.node) is not Role.ENTER or not tensor.node.attr("is_constant"):
-            return False
-        tensor = tensor.node.inputs[0]
-    return False
+def _constant_path(tensor: Output) -> list[Node]:
+    """The nodes from a tensor to its Const, all but the last constant Enters; empty without one."""
+    path = [tensor.node]
+    while not is_a(path[-1], Const):
+        node = path[-1]
+        is_constant = role_of(node) is Role.ENTER and node.attr("is_constant")
+        if not is_constant or len(path) == _MAX_ENTERS:
+            return []
+        path.append(node.inputs[0].node)
+    return path
 
 
 def known_value(
     context: RewriteContext, tensor: Output, *, content: bool = True
 ) -> KnownValue | None:
     """The value of a constant, or of one that enters a loop; None for any other tensor."""
-    node = tensor.node
-    if node in context.frozen or not _is_constant(tensor):
+    path = _constant_path(tensor)
+    if not path or not context.frozen.isdisjoint(path):
         return None
-    guards = node.controls if is_a(node, Const) else (node,)
-    while not is_a(node, Const):
-        node = node.inputs[0].node
-        if node in context.frozen:
-            return None
-    value = node.attrs.get("value")
+    guards = path[0].controls if len(path) == 1 else (path[0],)
+    value = path[-1].attrs.get("value")
     if not isinstance(value, TensorValue):
         return None
     return KnownValue(value.array if content else None, guards)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cfgraph.analysis.loops.alternatives import Alternatives, whole
 from cfgraph.analysis.loops.branch_decisions import BranchDecision, BranchTest, PathCondition
 from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.path_conditions import forwarded_input
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import (
     CONTROL_TRIGGER,
@@ -145,16 +146,11 @@ class PlanLiveness:
     def stripped(self, predicate: Output) -> Output:
         """The output that a predicate forwards unchanged."""
         nodes, fed = self.plan.nodes, self.fed
-        while predicate not in fed:
-            plan = nodes[predicate.node]
-            role = plan.op.role
-            forwards = role is LOOP_COND or (
-                (role is None and plan.op.aliasing.is_identity)
-                or (role is ENTER and bool(plan.node.attr("is_constant")))
-            )
-            if not forwards or plan.deref_slots or predicate.port:
+        while predicate not in fed and not nodes[predicate.node].deref_slots:
+            source = forwarded_input(predicate)
+            if source is None:
                 break
-            predicate = plan.node.inputs[0]
+            predicate = source
         return predicate
 
     def _visit_all(self) -> None:
@@ -220,8 +216,6 @@ class PlanLiveness:
         self, info: FrameInfo, current: PathCondition, decision: BranchDecision
     ) -> PathCondition:
         """The condition of a Switch's output."""
-        if decision.test.branches == 1:
-            return current
         if decision.test is info.loop_test:
             return self.both(current, self.always.also(decision), info)
         branch = current.also(decision)

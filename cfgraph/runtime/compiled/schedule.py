@@ -62,7 +62,7 @@ class Item:
             self.missing += 1
 
 
-class Branch:
+class BranchQueue:
     """The ready items of a path condition, and the inner branches that have some, in order.
 
     `outer` is None for a section.
@@ -70,12 +70,12 @@ class Branch:
 
     __slots__ = ("active", "condition", "is_open", "outer", "ready")
 
-    def __init__(self, condition: PathCondition, outer: Branch | None) -> None:
+    def __init__(self, condition: PathCondition, outer: BranchQueue | None) -> None:
         self.condition = condition
         self.outer = outer
         self.is_open = False
         self.ready: list[Item] = []
-        self.active: dict[tuple[BranchTest, int], Branch] = {}
+        self.active: dict[tuple[BranchTest, int], BranchQueue] = {}
 
     @property
     def decision(self) -> BranchDecision:
@@ -94,7 +94,7 @@ class Branch:
             branch.outer.active[key] = branch
             branch = branch.outer
 
-    def pop(self, last: BranchDecision | None) -> Branch | None:
+    def pop(self, last: BranchDecision | None) -> BranchQueue | None:
         """Remove the branch to open next: the opposite of the last one, or the first."""
         if last is not None and last.test.branches == _BINARY:
             opposite = self.active.pop((last.test, 1 - last.branch), None)
@@ -121,7 +121,7 @@ class Scheduler:
         self.close_branch = close_branch
         self.loop_test = loop_test
         self.done = 0
-        self._branches: dict[PathCondition, Branch] = {}
+        self._branches: dict[PathCondition, BranchQueue] = {}
 
     def start(self, items: Iterable[Item]) -> None:
         """Queue the items that need nothing."""
@@ -137,7 +137,7 @@ class Scheduler:
             else:
                 self._branch(item.live).push(item)
 
-    def _branch(self, condition: PathCondition) -> Branch:
+    def _branch(self, condition: PathCondition) -> BranchQueue:
         branches, missing = self._branches, list[PathCondition]()
         current: PathCondition | None = condition
         while current is not None and current not in branches:
@@ -147,7 +147,7 @@ class Scheduler:
             current = None if is_section else current.outer
         branch = branches[current] if current is not None else None
         for inner in reversed(missing):
-            branch = branches[inner] = Branch(inner, branch)
+            branch = branches[inner] = BranchQueue(inner, branch)
         return branches[condition]
 
     def _finish(self, item: Item, ready: list[Item]) -> None:
