@@ -128,14 +128,19 @@ def prepare_inputs(
     Feeds are those of the graph `fed`, by default of the source. Raises UsageError for inputs that
     do not fit.
     """
-    graph, seed = source.graph, inputs.seed or 0
-    limit = DEFAULT_MAX_ITERATIONS if inputs.max_iterations is None else inputs.max_iterations
+    graph = source.graph
     inits = [graph[name.removeprefix("^")] for name in inputs.init]
-    feeds = read_feeds(fed or graph, inputs.feed, inputs.feeds, seed, names.inputs)
+    feeds = read_feeds(fed or graph, inputs.feed, inputs.feeds, inputs.seed or 0, names.inputs)
     variables = VariableSource(inputs.variables, inputs.allow_io)
-    state = variables.state(source, None if needed is None else [*needed, *inits])
-    init_names, io = [node.name for node in inits], variables.io_policy(source)
-    return PreparedInputs(graph, feeds, init_names, limit, seed, state, io)
+    return PreparedInputs(
+        graph,
+        feeds,
+        [node.name for node in inits],
+        DEFAULT_MAX_ITERATIONS if inputs.max_iterations is None else inputs.max_iterations,
+        inputs.seed or 0,
+        variables.state(source, None if needed is None else [*needed, *inits]),
+        variables.io_policy(source),
+    )
 
 
 def _contents_text(state: State) -> str:
