@@ -134,9 +134,9 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         feeds = [*runs.feed] * (options.check + bool(verification.enabled))
         require_single_stdin(source, [*feeds, *(f"={text}" for text in options.grad_ys)])
         request = _request(source.graph, options, names)
-        check = FiniteDifferenceCheck(options.rtol) if options.check else None
-        if check is not None:
-            check.prepare(source, request, runs, names)
+        check = None
+        if options.check:
+            check = FiniteDifferenceCheck.before(source, request, runs, names, options.rtol)
         return extended_group(PreparedGradients, options, request=request, comparison=check)
 
     @classmethod

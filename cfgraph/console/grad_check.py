@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,29 +28,26 @@ Comparisons = Sequence[Mapping[str, SlopeComparison]]
 
 
 @dataclass(frozen=True, slots=True)
-class _WidenedCopy:
-    """A copy of a graph in double precision, and the points of the comparison."""
+class FiniteDifferenceCheck:
+    """A comparison of gradients with finite differences, on a copy of the graph without them.
+
+    The copy computes in double precision where it can; `warnings` say where not.
+    """
 
     graph: Graph
     request: DerivativeRequest
     options: GradientCheckOptions
     warnings: tuple[str, ...]
 
-
-@dataclass(slots=True)
-class FiniteDifferenceCheck:
-    """Compares gradients with finite differences, on a copy of the graph without them."""
-
-    rtol: float | None = None
-    _copy: _WidenedCopy | None = field(default=None, init=False)
-
-    def prepare(
-        self,
+    @classmethod
+    def before(
+        cls,
         source: Source,
         request: DerivativeRequest,
         runs: RunInputs,
         names: SignatureNames,
-    ) -> None:
+        rtol: float | None,
+    ) -> Self:
         """Copy the graph before gradients are added to it. Raises UsageError for invalid feeds."""
         graph, copy = source.graph, copy_graph(source.graph)
         report = widen(copy)
@@ -63,7 +60,7 @@ class FiniteDifferenceCheck:
             inits=inputs.inits,
             cases=runs.cases or 1,
             seed=inputs.seed,
-            rtol=self.rtol,
+            rtol=rtol,
             narrow=tuple(report.names),
             state=None if state is None else widened_state(state, copy),
             io=inputs.io,
@@ -73,15 +70,13 @@ class FiniteDifferenceCheck:
             weight if isinstance(weight, str) else _widened_weight(copy, y, weight)
             for y, weight in zip(request.ys, request.grad_ys, strict=True)
         ]
-        self._copy = _WidenedCopy(copy, replace(request, grad_ys=weights), options, report.warnings)
+        return cls(copy, replace(request, grad_ys=weights), options, report.warnings)
 
     def compare(self) -> Comparisons:
         """Add the gradients to the copy and compare them: per order, by x."""
-        copy = self._copy
-        assert copy is not None
-        for text in copy.warnings:
+        for text in self.warnings:
             remark(f"warning: {text}; using looser tolerances")
-        return check_gradients(copy.graph, derivatives(copy.graph, copy.request), copy.options)
+        return check_gradients(self.graph, derivatives(self.graph, self.request), self.options)
 
 
 def widened_state(state: State, graph: Graph) -> State:
