@@ -10,7 +10,11 @@ import numpy as np
 
 from cfgraph.ir.dtypes import bfloat16, float16
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step
+from cfgraph.ops.opdef.array_namespace import (
+    computed_in_float32,
+    rounded_each_step,
+    rounds_each_step,
+)
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -31,10 +35,7 @@ class Activation(SameShape, abstract=True):
 
     signature = "features: T -> activations: T"
     attrs = one_of(FLOATS)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
+    adapter = rounds_each_step
 
 
 class Softplus(Activation):

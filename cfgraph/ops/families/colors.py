@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_namespace import in_float32
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
+from cfgraph.ops.opdef.op import OpError, SameShape
 
 
 def rgb_to_hsv_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -214,10 +214,7 @@ class ColorOp(SameShape, abstract=True):
     """A function of the colors of an image."""
 
     attrs = _FLOATS
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+    adapter = in_float32
 
 
 class RGBToHSV(ColorOp):

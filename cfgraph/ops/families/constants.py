@@ -111,12 +111,13 @@ class Placeholder(Op):
     attrs = "dtype: type, shape: shape = ?"
     effects = SideEffects(is_input=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def unfed() -> Any:
-            raise OpError(f"You must feed a value for placeholder tensor '{node.name}'")
-
-        return unfed
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        node: Node,
+        /,
+    ) -> Any:
+        raise OpError(f"You must feed a value for placeholder tensor '{node.name}'")
 
     shape = staticmethod(lambda context: [context.attr("shape")])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families import decomposition_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
@@ -21,9 +21,9 @@ from cfgraph.ops.families.matrix_functions import (
     matrix_dims,
     square_dims,
 )
-from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.op import COMPLEX, INDEX, Kernel, OpError, one_of
+from cfgraph.ops.opdef.op import COMPLEX, INDEX, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
@@ -87,10 +87,10 @@ class Qr(MatrixOp):
     signature = "input: T -> q: T, r: T"
     attrs = f"full_matrices: bool = false, {MATRIX_TYPES}"
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        mode = "complete" if node.attr("full_matrices") else "reduced"
-        return lambda x: tuple(xp.linalg.qr(x, mode=mode))
+    @staticmethod
+    def kernel(xp: ModuleType, full_matrices: bool, /, x: Any) -> Any:
+        mode = "complete" if full_matrices else "reduced"
+        return tuple(xp.linalg.qr(x, mode=mode))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -113,18 +113,13 @@ class Svd(MatrixOp):
     attrs = f"compute_uv: bool = true, full_matrices: bool = false, {MATRIX_TYPES}"
     compilation = CompilerSupport(uncompiled_types=COMPLEX)
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        full, factors = node.attr("full_matrices"), node.attr("compute_uv")
-
-        def svd(x: Any) -> Any:
-            if not factors:
-                nothing = xp.zeros(0, x.dtype)
-                return xp.linalg.svd(x, compute_uv=False).astype(x.dtype), nothing, nothing
-            u, s, vh = xp.linalg.svd(x, full_matrices=full)
-            return s.astype(x.dtype), u, conjugate_transpose(vh)
-
-        return svd
+    @staticmethod
+    def kernel(xp: ModuleType, full_matrices: bool, compute_uv: bool, /, x: Any) -> Any:
+        if not compute_uv:
+            nothing = xp.zeros(0, x.dtype)
+            return xp.linalg.svd(x, compute_uv=False).astype(x.dtype), nothing, nothing
+        u, s, vh = xp.linalg.svd(x, full_matrices=full_matrices)
+        return s.astype(x.dtype), u, conjugate_transpose(vh)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -169,18 +164,13 @@ class SelfAdjointEigV2(Eigendecomposition):
     signature = "input: T -> e: T, v: T"
     attrs = f"compute_v: bool = true, {MATRIX_TYPES}"
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        vectors = node.attr("compute_v")
-
-        def eigen(x: Any) -> Any:
-            x = x if xp is np else _mirror_lower(xp, x)
-            if not vectors:
-                return xp.linalg.eigvalsh(x).astype(x.dtype), xp.zeros(0, x.dtype)
-            e, v = xp.linalg.eigh(x)
-            return e.astype(x.dtype), v
-
-        return eigen
+    @staticmethod
+    def kernel(xp: ModuleType, compute_v: bool, /, x: Any) -> Any:
+        x = x if xp is np else _mirror_lower(xp, x)
+        if not compute_v:
+            return xp.linalg.eigvalsh(x).astype(x.dtype), xp.zeros(0, x.dtype)
+        e, v = xp.linalg.eigh(x)
+        return e.astype(x.dtype), v
 
     gradient = staticmethod(decomposition_calculus.self_adjoint_eigen_gradient)
 
@@ -226,18 +216,14 @@ class Eig(Eigendecomposition):
         f"{one_of(COMPLEX, attr='Tout')}"
     )
     compilation = CompilerSupport(traceable=False)
+    adapter = on_host
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        vectors, dtype = node.attr("compute_v"), node.attr("Tout").numpy
-
-        def eigen(x: Any) -> Any:
-            if not vectors:
-                return np.linalg.eigvals(x).astype(dtype), np.zeros(0, dtype)
-            e, v = np.linalg.eig(x)
-            return e.astype(dtype), v.astype(dtype)
-
-        return run_on_host(xp, eigen)
+    @staticmethod
+    def kernel(xp: ModuleType, compute_v: bool, Tout: DType, /, x: Any) -> Any:
+        if not compute_v:
+            return np.linalg.eigvals(x).astype(Tout.numpy), np.zeros(0, Tout.numpy)
+        e, v = np.linalg.eig(x)
+        return e.astype(Tout.numpy), v.astype(Tout.numpy)
 
     gradient = staticmethod(decomposition_calculus.eigen_gradient)
 
@@ -248,18 +234,14 @@ class Lu(MatrixOp):
     signature = "input: T -> lu: T, p: output_idx_type"
     attrs = f"{MATRIX_TYPES}, output_idx_type: {INDEX} = int32"
     compilation = CompilerSupport(traceable=False)
+    adapter = on_host
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        index = node.attr("output_idx_type").numpy
-
-        def lu(x: Any) -> Any:
-            if not x.size:
-                return np.empty(x.shape, x.dtype), np.empty(x.shape[:-1], index)
-            factors, rows = _lu_factors(x)
-            return factors, rows.astype(index)
-
-        return run_on_host(xp, lu)
+    @staticmethod
+    def kernel(xp: ModuleType, output_idx_type: DType, /, x: Any) -> Any:
+        if not x.size:
+            return np.empty(x.shape, x.dtype), np.empty(x.shape[:-1], output_idx_type.numpy)
+        factors, rows = _lu_factors(x)
+        return factors, rows.astype(output_idx_type.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -11,7 +11,12 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.arithmetic import BinaryOp
-from cfgraph.ops.opdef.array_namespace import defer_check, is_gpu_namespace, rounded_each_step
+from cfgraph.ops.opdef.array_namespace import (
+    defer_check,
+    is_gpu_namespace,
+    rounded_each_step,
+    rounds_each_step,
+)
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -191,10 +196,7 @@ class NoNanProduct(BinaryOp, abstract=True):
     """Product of x and a function of y, 0 where x is 0."""
 
     attrs = one_of(FLOATS, COMPLEX)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
+    adapter = rounds_each_step
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

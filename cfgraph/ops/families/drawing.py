@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
-from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import no_gradient
-from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
+from cfgraph.ops.opdef.op import OpError, SameShape
 
 # red, green, blue, and opacity of the boxes in turn, where no colors are named
 _COLORS: Final = (
@@ -85,10 +83,7 @@ class DrawBoundingBoxes(SameShape):
     attrs = "T: {float32, float16} = float32"
     compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(no_gradient)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return run_on_host(xp, draw_boxes)
+    function, adapter = staticmethod(draw_boxes), on_host
 
 
 class DrawBoundingBoxesV2(SameShape):
@@ -97,7 +92,4 @@ class DrawBoundingBoxesV2(SameShape):
     signature = "images: T, boxes: float32, colors: float32 -> output: T"
     attrs = "T: {float32, float16} = float32"
     compilation = CompilerSupport(traceable=False)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return run_on_host(xp, draw_boxes)
+    function, adapter = staticmethod(draw_boxes), on_host

@@ -12,6 +12,7 @@ from cfgraph.ir.dtypes import DType, bfloat16, float16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.array_namespace import (
     computed_in_float32,
+    in_float32,
     is_gpu_namespace,
     rounded_each_step,
     scipy_special,
@@ -97,9 +98,7 @@ class Sqrt(ElementaryFunction):
 class Rsqrt(ElementaryFunction):
     """Reciprocal of the square root."""
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+    adapter = in_float32
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:

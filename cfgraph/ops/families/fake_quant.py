@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, same_attrs
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
+from cfgraph.ops.opdef.op import Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 _BITS_ATTR = "num_bits: int = 8, narrow_range: bool = false"
@@ -31,9 +31,19 @@ class QuantizationSteps(NamedTuple):
     inverse_size: Any
 
 
-def _quantization_steps(node: Node, xp: ModuleType, low: Any, high: Any) -> QuantizationSteps:
-    first = np.float32(1 if node.attr("narrow_range") else 0)
-    last = np.float32(2 ** node.attr("num_bits") - 1)
+Levels = tuple[Any, Any]
+
+
+def _levels(node: Node) -> Levels:
+    """The first and the last level. Raises OpError for an invalid number of bits."""
+    bits = node.attr("num_bits")
+    if not 2 <= bits <= 16:
+        raise OpError(f"num_bits must be between 2 and 16, inclusive, it is {bits}")
+    return np.float32(1 if node.attr("narrow_range") else 0), np.float32(2**bits - 1)
+
+
+def _quantization_steps(xp: ModuleType, levels: Levels, low: Any, high: Any) -> QuantizationSteps:
+    first, last = levels
     size, inverse_size = (high - low) / (last - first), (last - first) / (high - low)
     zero = first - low / size
     nudged = xp.where(zero < first, first, xp.where(zero > last, last, xp.floor(zero + 0.5)))
@@ -41,10 +51,13 @@ def _quantization_steps(node: Node, xp: ModuleType, low: Any, high: Any) -> Quan
     return QuantizationSteps((first - nudged) * size, (last - nudged) * size, size, inverse_size)
 
 
-def _check_bits(node: Node) -> None:
-    bits = node.attr("num_bits")
-    if not 2 <= bits <= 16:
-        raise OpError(f"num_bits must be between 2 and 16, inclusive, it is {bits}")
+def _constant_steps(node: Node) -> QuantizationSteps:
+    """The quantization of the range in the attributes. Raises OpError for an empty one."""
+    levels = _levels(node)
+    low, high = np.float32(node.attr("min")), np.float32(node.attr("max"))
+    if low >= high:
+        raise OpError(f"min has to be smaller than max, was: {low} >= {high}")
+    return _quantization_steps(np, levels, low, high)
 
 
 def _quantize(xp: ModuleType, inputs: Any, steps: QuantizationSteps, *, divide: bool) -> Any:
@@ -56,15 +69,6 @@ def _quantize(xp: ModuleType, inputs: Any, steps: QuantizationSteps, *, divide: 
         (inside / steps.size if divide else inside * steps.inverse_size) - zero + half
     )
     return number * steps.size
-
-
-def _fake_quant(
-    node: Node, xp: ModuleType, inputs: Any, low: Any, high: Any, *, divide: bool
-) -> Any:
-    """Quantize the inputs; an empty range yields zeros."""
-    quantized = _quantize(xp, inputs, _quantization_steps(node, xp, low, high), divide=divide)
-    empty = (low == 0) & (high == 0)
-    return xp.where(empty, np.float32(0), quantized).astype(np.float32)
 
 
 def _straight_through(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -81,19 +85,11 @@ class FakeQuantWithMinMaxArgs(SameShape):
     attrs = _RANGE_ATTRS
     # compilers fuse multiplication and addition, which rounds halves differently
     compilation = CompilerSupport(traceable=False)
+    steps = _constant_steps
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        steps = _quantization_steps(node, np, *_constant_bounds(node))
-        return lambda inputs: _quantize(xp, inputs, steps, divide=False)
-
-
-def _constant_bounds(node: Node) -> tuple[Any, Any]:
-    _check_bits(node)
-    low, high = np.float32(node.attr("min")), np.float32(node.attr("max"))
-    if low >= high:
-        raise OpError(f"min has to be smaller than max, was: {low} >= {high}")
-    return low, high
+    @staticmethod
+    def kernel(xp: ModuleType, steps: QuantizationSteps, /, inputs: Any) -> Any:
+        return _quantize(xp, inputs, steps, divide=False)
 
 
 class FakeQuantWithMinMaxArgsGradient(SameShape):
@@ -102,17 +98,13 @@ class FakeQuantWithMinMaxArgsGradient(SameShape):
     gradient = staticmethod(no_gradient)
     signature = "gradients: float32, inputs: float32 -> backprops: float32"
     attrs = _RANGE_ATTRS
+    steps = _constant_steps
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        steps = _quantization_steps(node, np, *_constant_bounds(node))
-
-        def gradient(grad: Any, inputs: Any) -> Any:
-            _check_same_shapes(grad, inputs)
-            inside = (inputs >= steps.low) & (inputs <= steps.high)
-            return xp.where(inside, grad, np.float32(0))
-
-        return gradient
+    @staticmethod
+    def kernel(xp: ModuleType, steps: QuantizationSteps, /, grad: Any, inputs: Any) -> Any:
+        _check_same_shapes(grad, inputs)
+        inside = (inputs >= steps.low) & (inputs <= steps.high)
+        return xp.where(inside, grad, np.float32(0))
 
     shape = staticmethod(lambda context: [context.inputs[0].merge(context.inputs[1])])
 
@@ -125,23 +117,37 @@ def _check_same_shapes(grad: Any, inputs: Any) -> None:
         )
 
 
-class FakeQuantWithMinMaxVars(SameShape):
+class FakeQuantOp(Op, abstract=True):
+    """Fake quantization, or its gradient, with a range of two inputs."""
+
+    attrs = _BITS_ATTR
+    compilation = CompilerSupport(traceable=False)
+    levels = _levels
+    # a range for each channel, the last dimension
+    by_channel: ClassVar[bool] = False
+
+    @classmethod
+    def check_range(cls, inputs: Any, low: Any, high: Any) -> None:
+        """Raise OpError for bounds of another shape than expected."""
+        shape = (inputs.shape[-1:] or (1,)) if cls.by_channel else ()
+        if low.shape != shape or high.shape != shape:
+            raise OpError(f"min and max must have the shape {list(shape)}")
+
+
+class FakeQuantWithMinMaxVars(FakeQuantOp, SameShape):
     """Inputs clipped to a range of two scalar inputs and rounded to its quantization levels."""
 
     gradient = staticmethod(_straight_through)
     signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
-    attrs = _BITS_ATTR
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        _check_bits(node)
-
-        def fake_quant(inputs: Any, low: Any, high: Any) -> Any:
-            _check_range_shape(low, high, ())
-            return _fake_quant(node, xp, inputs, low, high, divide=True)
-
-        return fake_quant
+    def kernel(cls, xp: ModuleType, levels: Levels, /, inputs: Any, low: Any, high: Any) -> Any:
+        cls.check_range(inputs, low, high)
+        steps = _quantization_steps(xp, levels, low, high)
+        quantized = _quantize(xp, inputs, steps, divide=not cls.by_channel)
+        # an empty range yields zeros
+        empty = (low == 0) & (high == 0)
+        return xp.where(empty, np.float32(0), quantized).astype(np.float32)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -150,28 +156,10 @@ class FakeQuantWithMinMaxVars(SameShape):
         return [context.inputs[0]]
 
 
-def _check_range_shape(low: Any, high: Any, shape: tuple[int, ...]) -> None:
-    if low.shape != shape or high.shape != shape:
-        raise OpError(f"min and max must have the shape {list(shape)}")
-
-
-class FakeQuantWithMinMaxVarsPerChannel(SameShape):
+class FakeQuantWithMinMaxVarsPerChannel(FakeQuantWithMinMaxVars):
     """Inputs clipped to one range per channel (last dimension) and rounded to its levels."""
 
-    gradient = staticmethod(_straight_through)
-    signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
-    attrs = _BITS_ATTR
-    compilation = CompilerSupport(traceable=False)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        _check_bits(node)
-
-        def fake_quant(inputs: Any, low: Any, high: Any) -> Any:
-            _check_range_shape(low, high, inputs.shape[-1:] or (1,))
-            return _fake_quant(node, xp, inputs, low, high, divide=False)
-
-        return fake_quant
+    by_channel = True
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -182,7 +170,7 @@ class FakeQuantWithMinMaxVarsPerChannel(SameShape):
         return [data]
 
 
-class FakeQuantWithMinMaxVarsGradient(Op):
+class FakeQuantWithMinMaxVarsGradient(FakeQuantOp):
     """Gradients of FakeQuantWithMinMaxVars with respect to the inputs and both bounds."""
 
     gradient = staticmethod(no_gradient)
@@ -190,18 +178,23 @@ class FakeQuantWithMinMaxVarsGradient(Op):
         "gradients: float32, inputs: float32, min: float32, max: float32 -> "
         "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
     )
-    attrs = _BITS_ATTR
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        _check_bits(node)
-
-        def gradient(grad: Any, inputs: Any, low: Any, high: Any) -> Any:
-            _check_range_shape(low, high, ())
-            return _fake_quant_gradients(node, xp, grad, inputs, low, high, None)
-
-        return gradient
+    def kernel(
+        cls, xp: ModuleType, levels: Levels, /, grad: Any, inputs: Any, low: Any, high: Any
+    ) -> Any:
+        cls.check_range(inputs, low, high)
+        _check_same_shapes(grad, inputs)
+        steps = _quantization_steps(xp, levels, low, high)
+        empty = (low == 0) & (high == 0)
+        below, above = (inputs < steps.low) & ~empty, (inputs > steps.high) & ~empty
+        inside = empty | ((inputs >= steps.low) & (inputs <= steps.high))
+        zero, axes = np.float32(0), tuple(range(inputs.ndim - 1)) if cls.by_channel else None
+        return (
+            xp.where(inside, grad, zero),
+            xp.where(below, grad, zero).sum(axis=axes, dtype=np.float32),
+            xp.where(above, grad, zero).sum(axis=axes, dtype=np.float32),
+        )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -210,44 +203,10 @@ class FakeQuantWithMinMaxVarsGradient(Op):
         return [context.inputs[0].merge(context.inputs[1]), SCALAR_SHAPE, SCALAR_SHAPE]
 
 
-def _fake_quant_gradients(
-    node: Node, xp: ModuleType, grad: Any, inputs: Any, low: Any, high: Any, axis: Any
-) -> Any:
-    _check_same_shapes(grad, inputs)
-    steps = _quantization_steps(node, xp, low, high)
-    empty = (low == 0) & (high == 0)
-    below, above = (inputs < steps.low) & ~empty, (inputs > steps.high) & ~empty
-    inside = empty | ((inputs >= steps.low) & (inputs <= steps.high))
-    zero = np.float32(0)
-    return (
-        xp.where(inside, grad, zero),
-        xp.where(below, grad, zero).sum(axis=axis, dtype=np.float32),
-        xp.where(above, grad, zero).sum(axis=axis, dtype=np.float32),
-    )
-
-
-class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
+class FakeQuantWithMinMaxVarsPerChannelGradient(FakeQuantWithMinMaxVarsGradient):
     """Gradients of FakeQuantWithMinMaxVarsPerChannel with respect to the inputs and all bounds."""
 
-    gradient = staticmethod(no_gradient)
-    signature = (
-        "gradients: float32, inputs: float32, min: float32, max: float32 -> "
-        "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
-    )
-    attrs = _BITS_ATTR
-    compilation = CompilerSupport(traceable=False)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        _check_bits(node)
-
-        def gradient(grad: Any, inputs: Any, low: Any, high: Any) -> Any:
-            _check_range_shape(low, high, inputs.shape[-1:] or (1,))
-            return _fake_quant_gradients(
-                node, xp, grad, inputs, low, high, tuple(range(inputs.ndim - 1))
-            )
-
-        return gradient
+    by_channel = True
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

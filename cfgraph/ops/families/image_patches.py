@@ -13,7 +13,7 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 from cfgraph.ops.opdef.sliding_window import SlidingWindow
 
@@ -26,37 +26,33 @@ def _spatial(node: Node, key: str, rank: int) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes[1:-1])
 
 
-def patch_window(node: Node, rank: int) -> tuple[tuple[int, ...], SlidingWindow]:
-    """The window of a node and its movement."""
-    window = _spatial(node, "ksizes", rank)
-    known = "rates" in node.attrs
-    rates = _spatial(node, "rates", rank) if known else (1,) * (rank - 2)
-    padding = decode_text(node.attr("padding"))
-    strides = _spatial(node, "strides", rank)
-    return window, SlidingWindow(strides, rates, padding, ((0, 0),) * (rank - 2))
-
-
 class PatchOp(Op, abstract=True):
     """Patches of a sliding window, flattened into the channels."""
 
     rank: int
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        window, slide = patch_window(node, cls.rank)
+    def window(cls, node: Node) -> tuple[tuple[int, ...], SlidingWindow]:
+        """The window of a node and its movement."""
+        window = _spatial(node, "ksizes", cls.rank)
+        known = "rates" in node.attrs
+        rates = _spatial(node, "rates", cls.rank) if known else (1,) * (cls.rank - 2)
+        padding = decode_text(node.attr("padding"))
+        strides = _spatial(node, "strides", cls.rank)
+        return window, SlidingWindow(strides, rates, padding, ((0, 0),) * (cls.rank - 2))
 
-        def extract(x: Any) -> Any:
-            if x.ndim != cls.rank:
-                raise OpError(f"input must be {cls.rank}-dimensional, got shape {list(x.shape)}")
-            patches = slide.fit(x.shape[1:-1], window).patches(xp, x)
-            return patches.reshape((*patches.shape[:-2], math.prod(patches.shape[-2:])))
-
-        return extract
+    @classmethod
+    def kernel(cls, xp: ModuleType, window: Any, /, x: Any) -> Any:
+        sizes, slide = window
+        if x.ndim != cls.rank:
+            raise OpError(f"input must be {cls.rank}-dimensional, got shape {list(x.shape)}")
+        patches = slide.fit(x.shape[1:-1], sizes).patches(xp, x)
+        return patches.reshape((*patches.shape[:-2], math.prod(patches.shape[-2:])))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         x = require_rank(context.inputs[0], cls.rank)
-        window, slide = patch_window(context.node, cls.rank)
+        window, slide = cls.window(context.node)
         assert x.dims is not None
         counts = [slide.static_output_size(d, x.dims[1 + d], k) for d, k in enumerate(window)]
         depth = None if x.dims[-1] is None else x.dims[-1] * math.prod(window)
@@ -70,7 +66,7 @@ class PatchOp(Op, abstract=True):
         the padding have number 0.
         """
         x = node.inputs[0]
-        window = math.prod(patch_window(node, cls.rank)[0])
+        window = math.prod(cls.window(node)[0])
         shape = g.shape(x)
         last = cls.rank - 1
         axes = [g.Slice(shape, _ints(g, [d]), _ints(g, [1])) for d in (0, last)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -22,7 +22,7 @@ from cfgraph.ops.families.matrix_functions import (
     matrix_dims,
     square_dims,
 )
-from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import COMPLEX, Kernel, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -35,10 +35,16 @@ class SolveOp(MatrixOp, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        batch, size = square_dims(context.inputs[0])
-        rhs_batch, rows, columns = matrix_dims(context.inputs[1])
-        Shape((size,)).merge(Shape((rows,)))
-        return [batch.merge(rhs_batch) + Shape((size if rows is None else rows, columns))]
+        return [solution_shape(*square_dims(context.inputs[0]), context.inputs[1], Shape.merge)]
+
+
+def solution_shape(
+    batch: Shape, size: int | None, rhs: Shape, join: Callable[[Shape, Shape], Shape]
+) -> Shape:
+    """The shape of solutions of systems of a size, whose batch joins that of the right sides."""
+    rhs_batch, rows, columns = matrix_dims(rhs)
+    Shape((size,)).merge(Shape((rows,)))
+    return join(batch, rhs_batch) + Shape((size if rows is None else rows, columns))
 
 
 def check_solve_rows(matrix: Any, rhs: Any, *, same_batch: bool = True) -> None:
@@ -57,15 +63,10 @@ class MatrixSolve(SolveOp):
     attrs = f"adjoint: bool = false, {MATRIX_TYPES}"
     compilation = CompilerSupport(uncompiled_types=COMPLEX)
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        adjoint = node.attr("adjoint")
-
-        def solve(matrix: Any, rhs: Any) -> Any:
-            check_solve_rows(matrix, rhs)
-            return xp.linalg.solve(conjugate_transpose(matrix) if adjoint else matrix, rhs)
-
-        return solve
+    @staticmethod
+    def kernel(xp: ModuleType, adjoint: bool, /, matrix: Any, rhs: Any) -> Any:
+        check_solve_rows(matrix, rhs)
+        return xp.linalg.solve(conjugate_transpose(matrix) if adjoint else matrix, rhs)
 
     gradient = staticmethod(matrix_calculus.solve_gradient)
 
@@ -89,32 +90,35 @@ class MatrixTriangularSolve(SolveOp):
         f"{one_of('bfloat16', 'float64', 'float32', 'float16', COMPLEX)}"
     )
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        lower, adjoint = bool(node.attr("lower")), bool(node.attr("adjoint"))
-        triangle = _triangle(xp, lower=lower)
-        upper = lower == adjoint
+    @staticmethod
+    def mask(node: Node) -> Kernel:
+        """A function from the sizes of a matrix to a mask of its triangle."""
+        side = np.tril if node.attr("lower") else np.triu
+        return lru_cache(maxsize=4)(lambda sizes: side(np.ones(sizes, bool)))
 
-        def solve(matrix: Any, rhs: Any) -> Any:
-            check_solve_rows(matrix, rhs, same_batch=False)
-            is_large = matrix.shape[-1] >= _LARGE and matrix.shape[:-2] == rhs.shape[:-2]
-            if xp is np and is_large and rhs.size:
-                return _solve_triangular(matrix, rhs, lower=lower, adjoint=adjoint)
-            system = conjugate_transpose(triangle(matrix)) if adjoint else triangle(matrix)
-            try:
-                return xp.linalg.solve(system, rhs)
-            # TensorFlow returns the non-finite result of a singular matrix
-            except np.linalg.LinAlgError:
-                return _substitute(system, rhs, upper=upper)
-
-        return solve
+    @staticmethod
+    def kernel(
+        xp: ModuleType, mask: Kernel, lower: bool, adjoint: bool, /, matrix: Any, rhs: Any
+    ) -> Any:
+        check_solve_rows(matrix, rhs, same_batch=False)
+        is_large = matrix.shape[-1] >= _LARGE and matrix.shape[:-2] == rhs.shape[:-2]
+        if xp is np and is_large and rhs.size:
+            return _solve_triangular(matrix, rhs, lower=lower, adjoint=adjoint)
+        if xp is np:
+            triangle = np.where(mask(matrix.shape[-2:]), matrix, matrix.dtype.type(0))
+        else:
+            triangle = (xp.tril if lower else xp.triu)(matrix)
+        system = conjugate_transpose(triangle) if adjoint else triangle
+        try:
+            return xp.linalg.solve(system, rhs)
+        # TensorFlow returns the non-finite result of a singular matrix
+        except np.linalg.LinAlgError:
+            return _substitute(system, rhs, upper=lower == adjoint)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        batch, size = square_dims(context.inputs[0])
-        rhs_batch, rows, columns = matrix_dims(context.inputs[1])
-        Shape((size,)).merge(Shape((rows,)))
-        return [batch.broadcast(rhs_batch) + Shape((size if rows is None else rows, columns))]
+        matrix, rhs = context.inputs
+        return [solution_shape(*square_dims(matrix), rhs, Shape.broadcast)]
 
     gradient = staticmethod(matrix_calculus.triangular_solve_gradient)
 
@@ -132,16 +136,6 @@ def _solve_triangular(matrix: Any, rhs: Any, *, lower: bool, adjoint: bool) -> A
     for batch in np.ndindex(rhs.shape[:-2]):
         result[batch] = solve_triangular(matrix[batch], rhs[batch], **how)
     return result
-
-
-def _triangle(xp: ModuleType, *, lower: bool) -> Kernel:
-    """A function that zeroes matrices above the diagonal, or below it."""
-    if xp is not np:
-        function: Kernel = xp.tril if lower else xp.triu
-        return function
-    side = np.tril if lower else np.triu
-    inside = lru_cache(maxsize=4)(lambda sizes: side(np.ones(sizes, bool)))
-    return lambda matrix: np.where(inside(matrix.shape[-2:]), matrix, matrix.dtype.type(0))
 
 
 def _substitute(matrix: Any, rhs: Any, *, upper: bool) -> Any:
@@ -166,39 +160,32 @@ class BatchMatrixTriangularSolve(MatrixTriangularSolve):
     compilation = CompilerSupport(compiled=False)
 
 
-class BandedTriangularSolve(MatrixTriangularSolve):
+class BandedTriangularSolve(SolveOp):
     """Solution of a triangular system whose matrix is stored as diagonals, one per row."""
 
     attrs = f"lower: bool = true, adjoint: bool = false, {MATRIX_TYPES}"
-
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        lower, adjoint = node.attr("lower"), node.attr("adjoint")
-
-        def solve(bands: Any, rhs: Any) -> Any:
-            count, size = bands.shape[-2:]
-            full = np.zeros((*bands.shape[:-2], size, size), bands.dtype)
-            for row in range(count):
-                if lower:
-                    positions = np.arange(row, size)
-                    full[..., positions, positions - row] = bands[..., row, row:]
-                else:
-                    offset = count - 1 - row
-                    positions = np.arange(size - offset)
-                    full[..., positions, positions + offset] = bands[..., row, : size - offset]
-            check_solve_rows(full, rhs, same_batch=False)
-            return np.linalg.solve(conjugate_transpose(full) if adjoint else full, rhs)
-
-        return run_on_host(xp, solve)
-
     compilation = CompilerSupport(traceable=False)
+    adapter = on_host
+
+    @staticmethod
+    def kernel(xp: ModuleType, lower: bool, adjoint: bool, /, bands: Any, rhs: Any) -> Any:
+        count, size = bands.shape[-2:]
+        full = np.zeros((*bands.shape[:-2], size, size), bands.dtype)
+        for row in range(count):
+            if lower:
+                positions = np.arange(row, size)
+                full[..., positions, positions - row] = bands[..., row, row:]
+            else:
+                offset = count - 1 - row
+                positions = np.arange(size - offset)
+                full[..., positions, positions + offset] = bands[..., row, : size - offset]
+        check_solve_rows(full, rhs, same_batch=False)
+        return np.linalg.solve(conjugate_transpose(full) if adjoint else full, rhs)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, _, size = matrix_dims(context.inputs[0])
-        rhs_batch, rows, columns = matrix_dims(context.inputs[1])
-        Shape((size,)).merge(Shape((rows,)))
-        return [batch.broadcast(rhs_batch) + Shape((size if rows is None else rows, columns))]
+        return [solution_shape(batch, size, context.inputs[1], Shape.broadcast)]
 
     gradient = staticmethod(matrix_calculus.banded_solve_gradient)
 
@@ -210,23 +197,16 @@ class MatrixSolveLs(MatrixOp):
     attrs = f"{MATRIX_TYPES}, fast: bool = true"
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        fast = node.attr("fast")
-
-        def solve(matrix: Any, rhs: Any, regularizer: Any) -> Any:
-            check_solve_rows(matrix, rhs)
-            if not fast:
-                return xp.linalg.pinv(matrix) @ rhs
-            adjoint_matrix, (rows, columns) = conjugate_transpose(matrix), matrix.shape[-2:]
-            weight = xp.eye(min(rows, columns), dtype=matrix.dtype) * regularizer.astype(
-                matrix.dtype
-            )
-            if rows >= columns:
-                return xp.linalg.solve(adjoint_matrix @ matrix + weight, adjoint_matrix @ rhs)
-            return adjoint_matrix @ xp.linalg.solve(matrix @ adjoint_matrix + weight, rhs)
-
-        return solve
+    @staticmethod
+    def kernel(xp: ModuleType, fast: bool, /, matrix: Any, rhs: Any, regularizer: Any) -> Any:
+        check_solve_rows(matrix, rhs)
+        if not fast:
+            return xp.linalg.pinv(matrix) @ rhs
+        adjoint_matrix, (rows, columns) = conjugate_transpose(matrix), matrix.shape[-2:]
+        weight = xp.eye(min(rows, columns), dtype=matrix.dtype) * regularizer.astype(matrix.dtype)
+        if rows >= columns:
+            return xp.linalg.solve(adjoint_matrix @ matrix + weight, adjoint_matrix @ rhs)
+        return adjoint_matrix @ xp.linalg.solve(matrix @ adjoint_matrix + weight, rhs)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -254,20 +234,17 @@ class TridiagonalSolve(MatrixOp):
         f"{one_of('float64', 'float32', COMPLEX)}"
     )
     compilation = CompilerSupport(traceable=False)
+    adapter = on_host
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        return run_on_host(
-            xp, _solve_with_pivoting if node.attr("partial_pivoting") else _solve_by_thomas
-        )
+    @staticmethod
+    def kernel(xp: ModuleType, partial_pivoting: bool, /, diagonals: Any, rhs: Any) -> Any:
+        return (_solve_with_pivoting if partial_pivoting else _solve_by_thomas)(diagonals, rhs)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, rows, size = matrix_dims(context.inputs[0])
         Shape((rows,)).merge(Shape((3,)))
-        rhs_batch, rhs_rows, columns = matrix_dims(context.inputs[1])
-        Shape((size,)).merge(Shape((rhs_rows,)))
-        return [batch.merge(rhs_batch) + Shape((size if rhs_rows is None else rhs_rows, columns))]
+        return [solution_shape(batch, size, context.inputs[1], Shape.merge)]
 
     gradient = staticmethod(matrix_calculus.tridiagonal_solve_gradient)
 

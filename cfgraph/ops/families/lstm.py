@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_namespace import in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -18,7 +18,7 @@ from cfgraph.ops.opdef.gradient_api import (
     reject_gradients,
     same_attrs,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 GATES = "the gates of the cell"
@@ -155,6 +155,7 @@ class LstmOp(Op, abstract=True):
     """An op that computes with an LstmCell."""
 
     order: ClassVar[str] = "icfo"
+    adapter = in_float32
 
     @classmethod
     def cell(cls, node: Node, xp: ModuleType, w: Any, peepholes: Any, b: Any) -> LstmCell:
@@ -214,17 +215,15 @@ class LSTMBlockCell(LstmOp):
     compilation = CompilerSupport(compiled=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        used = node.attr("use_peephole")
-
-        def step(x: Any, cs: Any, h: Any, w: Any, wci: Any, wcf: Any, wco: Any, b: Any) -> Any:
-            if not cs.size:
-                raise OpError(f"cs_prev is empty: it has shape {list(cs.shape)}")
-            check_peephole_vectors((wci, wcf, wco))
-            check_lstm_shapes(x, cs, h, w, (wci, wcf, wco) if used else (), b)
-            return cls.cell(node, xp, w, (wci, wcf, wco), b).forward(x, cs, h)
-
-        return computed_in_float32(step, node.attr("T"))
+    def kernel(
+        cls, xp: ModuleType, node: Node, /, x: Any, cs: Any, h: Any, w: Any, *rest: Any
+    ) -> Any:
+        *peepholes, b = rest
+        if not cs.size:
+            raise OpError(f"cs_prev is empty: it has shape {list(cs.shape)}")
+        check_peephole_vectors(peepholes)
+        check_lstm_shapes(x, cs, h, w, peepholes if node.attr("use_peephole") else (), b)
+        return cls.cell(node, xp, w, peepholes, b).forward(x, cs, h)
 
     shape = staticmethod(lambda context: [context.inputs[1]] * 7)
 
@@ -240,20 +239,26 @@ class LSTMBlockCellGrad(LstmOp):
     compilation = CompilerSupport(compiled=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        used = node.attr("use_peephole")
-
-        def backward(x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
-            peepholes, b, values, (cs_grad, h_grad) = rest[:3], rest[3], rest[4:10], rest[10:]
-            check_peephole_vectors(peepholes)
-            check_lstm_shapes(x, cs_prev, h_prev, w, peepholes if used else (), b)
-            cell = cls.cell(node, xp, w, peepholes, b)
-            cs_prev_grad, gates, sums = cell.backward(cs_prev, values, cs_grad, h_grad)
-            if not used:
-                sums = tuple(xp.zeros_like(peephole) for peephole in peepholes)
-            return (cs_prev_grad, gates, *sums)
-
-        return computed_in_float32(backward, node.attr("T"))
+    def kernel(
+        cls,
+        xp: ModuleType,
+        use_peephole: bool,
+        node: Node,
+        /,
+        x: Any,
+        cs_prev: Any,
+        h_prev: Any,
+        w: Any,
+        *rest: Any,
+    ) -> Any:
+        peepholes, b, values, (cs_grad, h_grad) = rest[:3], rest[3], rest[4:10], rest[10:]
+        check_peephole_vectors(peepholes)
+        check_lstm_shapes(x, cs_prev, h_prev, w, peepholes if use_peephole else (), b)
+        cell = cls.cell(node, xp, w, peepholes, b)
+        cs_prev_grad, gates, sums = cell.backward(cs_prev, values, cs_grad, h_grad)
+        if not use_peephole:
+            sums = tuple(xp.zeros_like(peephole) for peephole in peepholes)
+        return (cs_prev_grad, gates, *sums)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -271,22 +276,21 @@ class BlockLSTM(LstmOp):
     compilation = CompilerSupport(compiled=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def run(length: Any, x: Any, cs: Any, h: Any, w: Any, *rest: Any) -> Any:
-            check_sequence_length(length, x)
-            check_lstm_shapes(x, cs, h, w, rest[:3], rest[3])
-            cell = cls.cell(node, xp, w, rest[:3], rest[3])
-            steps = []
-            for t in range(int(length)):
-                steps.append(cell.forward(x[t], cs, h))
-                cs, h = steps[-1][1], steps[-1][6]
-            zeros = xp.zeros_like(cs)
-            rows = [*steps, *[(zeros,) * 7] * (len(x) - len(steps))]
-            if not rows:
-                return (xp.zeros((0, *cs.shape), dtype=cs.dtype),) * 7
-            return tuple(xp.stack(column) for column in zip(*rows, strict=True))
-
-        return computed_in_float32(run, node.attr("T"))
+    def kernel(
+        cls, xp: ModuleType, node: Node, /, length: Any, x: Any, cs: Any, h: Any, w: Any, *rest: Any
+    ) -> Any:
+        check_sequence_length(length, x)
+        check_lstm_shapes(x, cs, h, w, rest[:3], rest[3])
+        cell = cls.cell(node, xp, w, rest[:3], rest[3])
+        steps = []
+        for t in range(int(length)):
+            steps.append(cell.forward(x[t], cs, h))
+            cs, h = steps[-1][1], steps[-1][6]
+        zeros = xp.zeros_like(cs)
+        rows = [*steps, *[(zeros,) * 7] * (len(x) - len(steps))]
+        if not rows:
+            return (xp.zeros((0, *cs.shape), dtype=cs.dtype),) * 7
+        return tuple(xp.stack(column) for column in zip(*rows, strict=True))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -326,30 +330,38 @@ class BlockLSTMGrad(LstmOp):
     compilation = CompilerSupport(compiled=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def backward(length: Any, x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
-            check_sequence_length(length, x)
-            check_lstm_shapes(x, cs_prev, h_prev, w, rest[:3], rest[3])
-            peepholes, (i, cs, f, o, ci, co, h) = rest[:3], rest[4:11]
-            cell, width = cls.cell(node, xp, w, peepholes, None), x.shape[2]
-            cs_back, h_back = xp.zeros_like(cs_prev), xp.zeros_like(h_prev)
-            w_grad, b_grad = xp.zeros_like(w), xp.zeros_like(rest[3])
-            sums = tuple(xp.zeros_like(p) for p in peepholes)
-            x_grads = [xp.zeros_like(x[0])] * len(x)
-            for t in reversed(range(int(length))):
-                before = (cs[t - 1], h[t - 1]) if t else (cs_prev, h_prev)
-                values = (i[t], cs[t], f[t], o[t], ci[t], co[t])
-                cs_back, gates, peephole_grads = cell.backward(
-                    before[0], values, rest[11][t] + cs_back, rest[12][t] + h_back
-                )
-                inputs_grad = gates @ w.T
-                x_grads[t], h_back = inputs_grad[:, :width], inputs_grad[:, width:]
-                w_grad = w_grad + xp.concatenate([x[t], before[1]], axis=1).T @ gates
-                b_grad = b_grad + xp.sum(gates, axis=0)
-                sums = tuple(a + b for a, b in zip(sums, peephole_grads, strict=True))
-            return (xp.stack(x_grads), cs_back, h_back, w_grad, *sums, b_grad)
-
-        return computed_in_float32(backward, node.attr("T"))
+    def kernel(
+        cls,
+        xp: ModuleType,
+        node: Node,
+        /,
+        length: Any,
+        x: Any,
+        cs_prev: Any,
+        h_prev: Any,
+        w: Any,
+        *rest: Any,
+    ) -> Any:
+        check_sequence_length(length, x)
+        check_lstm_shapes(x, cs_prev, h_prev, w, rest[:3], rest[3])
+        peepholes, (i, cs, f, o, ci, co, h) = rest[:3], rest[4:11]
+        cell, width = cls.cell(node, xp, w, peepholes, None), x.shape[2]
+        cs_back, h_back = xp.zeros_like(cs_prev), xp.zeros_like(h_prev)
+        w_grad, b_grad = xp.zeros_like(w), xp.zeros_like(rest[3])
+        sums = tuple(xp.zeros_like(p) for p in peepholes)
+        x_grads = [xp.zeros_like(x[0])] * len(x)
+        for t in reversed(range(int(length))):
+            before = (cs[t - 1], h[t - 1]) if t else (cs_prev, h_prev)
+            values = (i[t], cs[t], f[t], o[t], ci[t], co[t])
+            cs_back, gates, peephole_grads = cell.backward(
+                before[0], values, rest[11][t] + cs_back, rest[12][t] + h_back
+            )
+            inputs_grad = gates @ w.T
+            x_grads[t], h_back = inputs_grad[:, :width], inputs_grad[:, width:]
+            w_grad = w_grad + xp.concatenate([x[t], before[1]], axis=1).T @ gates
+            b_grad = b_grad + xp.sum(gates, axis=0)
+            sums = tuple(a + b for a, b in zip(sums, peephole_grads, strict=True))
+        return (xp.stack(x_grads), cs_back, h_back, w_grad, *sums, b_grad)
 
     shape = staticmethod(lambda context: list(context.inputs[1:9]))
 

@@ -20,7 +20,7 @@ from cfgraph.ops.opdef.array_namespace import (
     computed_in_float32,
     defer_check,
     in_float32,
-    run_on_host,
+    on_host,
 )
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
@@ -43,7 +43,7 @@ class MatrixOp(Op, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        kernel = computed_in_float32(cls.function(node, xp), node.attr("T"))
+        kernel = computed_in_float32(super().bind(node, xp), node.attr("T"))
 
         def checked(first: Any, *operands: Any) -> Any:
             if first.ndim < 2:
@@ -56,12 +56,6 @@ class MatrixOp(Op, abstract=True):
                 raise OpError(cls.failure(error)) from None
 
         return checked
-
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        """The kernel without checks of rank and dtype."""
-        kernel: Any = cls.kernel
-        return lambda *inputs: kernel(xp, *inputs)
 
     @staticmethod
     def failure(error: Exception) -> str:
@@ -109,10 +103,9 @@ class MatrixInverse(SquareMatrixOp):
     attrs = f"adjoint: bool = false, {MATRIX_TYPES}"
     compilation = CompilerSupport(uncompiled_types=COMPLEX)
 
-    @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        adjoint = node.attr("adjoint")
-        return lambda x: xp.linalg.inv(conjugate_transpose(x) if adjoint else x)
+    @staticmethod
+    def kernel(xp: ModuleType, adjoint: bool, /, x: Any) -> Any:
+        return xp.linalg.inv(conjugate_transpose(x) if adjoint else x)
 
     gradient = staticmethod(matrix_calculus.inverse_gradient)
 
@@ -165,24 +158,20 @@ class MatrixFunction(SquareMatrixOp, abstract=True):
 
     scipy_name: ClassVar[str]
     compilation = CompilerSupport(traceable=False)
+    adapter = on_host
 
     @classmethod
-    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+    def kernel(cls, xp: ModuleType, x: Any) -> Any:
         from scipy import linalg
 
-        matrix_function = getattr(linalg, cls.scipy_name)
-
-        def apply(x: Any) -> Any:
-            result = np.empty(x.shape, x.dtype)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # SciPy warns about its accuracy
-                for batch in np.ndindex(x.shape[:-2]):
-                    value = matrix_function(x[batch])
-                    real = np.iscomplexobj(x) or not np.iscomplexobj(value)
-                    result[batch] = value if real else np.nan
-            return result
-
-        return run_on_host(xp, apply)
+        matrix_function, result = getattr(linalg, cls.scipy_name), np.empty(x.shape, x.dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # SciPy warns about its accuracy
+            for batch in np.ndindex(x.shape[:-2]):
+                value = matrix_function(x[batch])
+                real = np.iscomplexobj(x) or not np.iscomplexobj(value)
+                result[batch] = value if real else np.nan
+        return result
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

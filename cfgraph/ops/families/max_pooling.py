@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.pooling import Pooling, PoolingWindow, check_pooled_shape, first_maxima
 from cfgraph.ops.opdef.array_namespace import accumulated_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
-from cfgraph.ops.opdef.op import INTEGERS, Kernel, OpError
+from cfgraph.ops.opdef.op import INTEGERS, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.sliding_window import WindowGrid
+
+WindowFunction = Callable[..., PoolingWindow]
 
 _POOLED_TYPES = (
     "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
@@ -41,10 +44,9 @@ class MaxPooling(Pooling, abstract=True):
 
     gradient_op: ClassVar[str] = "MaxPoolGrad"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        window = cls.window(node)
-        return lambda x: window_maximum(xp, window, x)
+    @staticmethod
+    def kernel(xp: ModuleType, window_function: WindowFunction, /, x: Any, *sizes: Any) -> Any:
+        return window_maximum(xp, window_function(*sizes), x)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -119,10 +121,6 @@ class MaxPoolV2(MaxPooling):
     )
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda x, sizes, strides: window_maximum(xp, cls.window(node, sizes, strides), x)
-
-    @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         sizes, strides = context.value(1), context.value(2)
         if sizes is None or strides is None:
@@ -133,26 +131,30 @@ class MaxPoolV2(MaxPooling):
 class MaxPoolingGradient(Pooling, abstract=True):
     """Gradient of max pooling: each window's gradient goes to its first maximum."""
 
-    window_is_input: ClassVar[bool] = False
+    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint: ClassVar[str]
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        fixed = None if cls.window_is_input else cls.window(node)
-
-        def gradient(x: Any, y: Any, dy: Any, *sizes: Any) -> Any:
-            window = fixed or cls.window(node, *sizes)
-            window.check_flat("MaxPoolingGrad")
-            x, y, dy = (window.layout.channels_last(xp, v) for v in (x, y, dy))
-            fit = window.fit(x)
-            check_pooled_shape("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
-            check_pooled_shape("grad", dy, y.shape)
-            zero = xp.zeros((), dtype=dy.dtype)
-            parts = (xp.where(mask, dy, zero) for mask in cls.maximum_masks(xp, fit, x, y))
-            dx = fit.spread_views(xp, parts, x.shape[0], x.shape[-1], dy.dtype)
-            return window.layout.restore(xp, dx)
-
-        return gradient
+    def kernel(
+        cls,
+        xp: ModuleType,
+        window_function: WindowFunction,
+        /,
+        x: Any,
+        y: Any,
+        dy: Any,
+        *sizes: Any,
+    ) -> Any:
+        window = window_function(*sizes)
+        window.check_flat("MaxPoolingGrad")
+        x, y, dy = (window.layout.channels_last(xp, v) for v in (x, y, dy))
+        fit = window.fit(x)
+        check_pooled_shape("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
+        check_pooled_shape("grad", dy, y.shape)
+        zero = xp.zeros((), dtype=dy.dtype)
+        parts = (xp.where(mask, dy, zero) for mask in cls.maximum_masks(xp, fit, x, y))
+        dx = fit.spread_views(xp, parts, x.shape[0], x.shape[-1], dy.dtype)
+        return window.layout.restore(xp, dx)
 
     @classmethod
     def maximum_masks(cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any) -> Iterator[Any]:
@@ -177,7 +179,6 @@ def linear_gradient(g: GradientBuilder, op: str, node: Node, dz: Output) -> Inpu
 class MaxPoolGrad(MaxPoolingGradient):
     """Gradient of MaxPool: each window's gradient goes to its first maximum."""
 
-    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPoolGradGrad"
     attrs = _WINDOW_ATTRS + _EXPLICIT_ATTRS + _FORMAT_ATTR + f"T: {_POOLED_TYPES} = float32"
 
@@ -191,7 +192,6 @@ class MaxPoolGradV2(MaxPoolingGradient):
     )
     adjoint = "MaxPoolGradGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES} = float32"
-    window_is_input = True
 
 
 class MaxPool3DGrad(MaxPoolingGradient):
@@ -215,29 +215,27 @@ class MaxPool3DGrad(MaxPoolingGradient):
 class MaxPoolingGradGrad(Pooling, abstract=True):
     """Second gradient of max pooling: each window reads the gradient at its first maximum."""
 
-    window_is_input: ClassVar[bool] = False
+    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    compilation = CompilerSupport(uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64")
     adjoint: ClassVar[str]
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        fixed = None if cls.window_is_input else cls.window(node)
-
-        def second(x: Any, y: Any, ddx: Any, *sizes: Any) -> Any:
-            window = fixed or cls.window(node, *sizes)
-            window.check_flat("MaxPoolingGradGrad")
-            x, y, ddx = (window.layout.channels_last(xp, v) for v in (x, y, ddx))
-            fit = window.fit(x)
-            check_pooled_shape("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
-            check_pooled_shape("grad", ddx, x.shape)
-            inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
-            x, ddx = fit.pad(xp, x), fit.pad(xp, ddx)
-            taken, result = xp.zeros(y.shape, dtype=bool), xp.zeros(y.shape, dtype=ddx.dtype)
-            for _, view in fit.views():
-                is_first = (x[view] == y) & inside[view] & ~taken
-                result, taken = xp.where(is_first, ddx[view], result), taken | is_first
-            return window.layout.restore(xp, result)
-
-        return second
+    @staticmethod
+    def kernel(
+        xp: ModuleType, window_function: WindowFunction, /, x: Any, y: Any, ddx: Any, *sizes: Any
+    ) -> Any:
+        window = window_function(*sizes)
+        window.check_flat("MaxPoolingGradGrad")
+        x, y, ddx = (window.layout.channels_last(xp, v) for v in (x, y, ddx))
+        fit = window.fit(x)
+        check_pooled_shape("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
+        check_pooled_shape("grad", ddx, x.shape)
+        inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
+        x, ddx = fit.pad(xp, x), fit.pad(xp, ddx)
+        taken, result = xp.zeros(y.shape, dtype=bool), xp.zeros(y.shape, dtype=ddx.dtype)
+        for _, view in fit.views():
+            is_first = (x[view] == y) & inside[view] & ~taken
+            result, taken = xp.where(is_first, ddx[view], result), taken | is_first
+        return window.layout.restore(xp, result)
 
     shape = staticmethod(lambda context: [context.inputs[1]])
 
@@ -249,10 +247,8 @@ class MaxPoolingGradGrad(Pooling, abstract=True):
 class MaxPoolGradGrad(MaxPoolingGradGrad):
     """Gradient of MaxPoolGrad with respect to its upstream gradient."""
 
-    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPoolGrad"
     attrs = _WINDOW_ATTRS + "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES}"
-    compilation = CompilerSupport(uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64")
 
 
 class MaxPoolGradGradV2(MaxPoolingGradGrad):
@@ -264,25 +260,14 @@ class MaxPoolGradGradV2(MaxPoolingGradGrad):
     )
     adjoint = "MaxPoolGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES}"
-    window_is_input = True
-    compilation = CompilerSupport(uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64")
 
 
 class MaxPool3DGradGrad(MaxPoolingGradGrad):
     """Gradient of MaxPool3DGrad with respect to its upstream gradient."""
 
-    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPool3DGrad"
     attrs = _SOLID_ATTRS + f"T: {_POOLED_TYPES}"
-    compilation = CompilerSupport(uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64")
     rank = 5
-
-
-_ARGMAX_TYPES = (
-    "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
-    "uint32, uint64}"
-)
-_ARGMAX_ATTRS = "ksize: list(int) >= 4, strides: list(int) >= 4, "
 
 
 class ArgmaxPooling(Pooling, abstract=True):
@@ -300,33 +285,35 @@ class MaxPoolWithArgmax(ArgmaxPooling):
 
     signature = "input: T -> output: T, argmax: Targmax"
     attrs = (
-        _ARGMAX_ATTRS + "Targmax: {int32, int64} = int64, padding: {'SAME', 'VALID'}, "
-        f"include_batch_in_index: bool = false, T: {_ARGMAX_TYPES}"
+        _WINDOW_ATTRS + "Targmax: {int32, int64} = int64, padding: {'SAME', 'VALID'}, "
+        f"include_batch_in_index: bool = false, T: {_POOLED_TYPES}"
     )
     compilation = CompilerSupport(compiled=False)
 
+    operation = "MaxPoolWithArgmax"
+
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        window = cls.window(node)
-        window.check_flat("MaxPoolWithArgmax")
-        kind = node.attr("Targmax").numpy
-        whole = node.attr("include_batch_in_index")
-
-        def pool(x: Any) -> Any:
-            fit = window.fit(x)
-            best, where = first_maxima(xp, fit, x)
-            offsets = np.indices(fit.window).reshape(len(fit.window), -1)
-            index: Any = 0
-            for d, size in enumerate(fit.sizes):
-                start = xp.arange(fit.out[d]) * fit.slide.strides[d] - fit.pads[d][0]
-                start = start.reshape((-1, *(1,) * (len(fit.sizes) - d)))
-                index = index * size + start + xp.asarray(offsets[d])[where]
-            index = index * x.shape[-1] + xp.arange(x.shape[-1])
-            if whole:
-                index = index + cls.batches(xp, x.shape)
-            return best, index.astype(kind)
-
-        return pool
+    def kernel(
+        cls,
+        xp: ModuleType,
+        flat_window: PoolingWindow,
+        Targmax: DType,
+        include_batch_in_index: bool,
+        /,
+        x: Any,
+    ) -> Any:
+        fit = flat_window.fit(x)
+        best, where = first_maxima(xp, fit, x)
+        offsets = np.indices(fit.window).reshape(len(fit.window), -1)
+        index: Any = 0
+        for d, size in enumerate(fit.sizes):
+            start = xp.arange(fit.out[d]) * fit.slide.strides[d] - fit.pads[d][0]
+            start = start.reshape((-1, *(1,) * (len(fit.sizes) - d)))
+            index = index * size + start + xp.asarray(offsets[d])[where]
+        index = index * x.shape[-1] + xp.arange(x.shape[-1])
+        if include_batch_in_index:
+            index = index + cls.batches(xp, x.shape)
+        return best, index.astype(Targmax.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -342,8 +329,8 @@ class MaxPoolGradWithArgmax(ArgmaxPooling):
 
     signature = "input: T, grad: T, argmax: Targmax -> output: T"
     attrs = (
-        _ARGMAX_ATTRS + "padding: {'SAME', 'VALID'}, include_batch_in_index: bool = false, "
-        f"Targmax: {{int32, int64}}, T: {_ARGMAX_TYPES}"
+        _WINDOW_ATTRS + "padding: {'SAME', 'VALID'}, include_batch_in_index: bool = false, "
+        f"Targmax: {{int32, int64}}, T: {_POOLED_TYPES}"
     )
     compilation = CompilerSupport(traceable=False)
 
@@ -368,7 +355,7 @@ class MaxPoolGradWithArgmax(ArgmaxPooling):
 class MaxPoolGradGradWithArgmax(ArgmaxPooling):
     """Gradient of MaxPoolGradWithArgmax with respect to its upstream gradient."""
 
-    signature = "input: T, grad: T, argmax: Targmax -> output: T"
+    signature = MaxPoolGradWithArgmax.signature
     attrs = MaxPoolGradWithArgmax.attrs
     compilation = CompilerSupport(traceable=False)
 

@@ -13,7 +13,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
-from cfgraph.ops.opdef.array_namespace import channel_sums, computed_in_float32
+from cfgraph.ops.opdef.array_namespace import channel_sums, in_float32
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -21,7 +21,7 @@ from cfgraph.ops.opdef.gradient_api import (
     reject_gradients,
     same_attrs,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
+from cfgraph.ops.opdef.op import Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
@@ -411,16 +411,14 @@ class LRN(SameShape):
 
     signature = "input: T -> output: T"
     attrs = _LRN_ATTRS
+    adapter = in_float32
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        radius, bias, alpha, beta = lrn_parameters(node)
-
-        def normalize(x: Any) -> Any:
-            check_lrn_image(x)
-            return x * (bias + alpha * sum_of_neighbors(xp, xp.square(x), radius)) ** -beta
-
-        return computed_in_float32(normalize, node.attr("T"))
+    @staticmethod
+    def kernel(
+        xp: ModuleType, depth_radius: int, bias: float, alpha: float, beta: float, /, x: Any
+    ) -> Any:
+        check_lrn_image(x)
+        return x * (bias + alpha * sum_of_neighbors(xp, xp.square(x), depth_radius)) ** -beta
 
     gradient = staticmethod(
         lambda g, node, dy: [same_attrs(g, "LRNGrad", node, dy, node.inputs[0], node.output(0))]
@@ -432,25 +430,19 @@ class LRNGrad(SameShape):
 
     signature = "input_grads: T, input_image: T, output_image: T -> output: T"
     attrs = _LRN_ATTRS
+    adapter = in_float32
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        radius, bias, alpha, beta = lrn_parameters(node)
-
-        def gradient(dy: Any, x: Any, y: Any) -> Any:
-            check_lrn_image(x)
-            if dy.shape != x.shape or y.shape != x.shape:
-                raise OpError("input_grads, input_image, and out_image should have the same shape")
-            norm = bias + alpha * sum_of_neighbors(xp, xp.square(x), radius)
-            shared = sum_of_neighbors(xp, dy * y / norm, radius)
-            return dy * norm**-beta - (2 * alpha * beta) * x * shared
-
-        return computed_in_float32(gradient, node.attr("T"))
-
-
-def lrn_parameters(node: Node) -> tuple[int, float, float, float]:
-    """The attributes `depth_radius`, `bias`, `alpha`, and `beta`."""
-    return node.attr("depth_radius"), node.attr("bias"), node.attr("alpha"), node.attr("beta")
+    @staticmethod
+    def kernel(
+        xp: ModuleType, depth_radius: int, bias: float, alpha: float, beta: float, /, *images: Any
+    ) -> Any:
+        dy, x, y = images
+        check_lrn_image(x)
+        if dy.shape != x.shape or y.shape != x.shape:
+            raise OpError("input_grads, input_image, and out_image should have the same shape")
+        norm = bias + alpha * sum_of_neighbors(xp, xp.square(x), depth_radius)
+        shared = sum_of_neighbors(xp, dy * y / norm, depth_radius)
+        return dy * norm**-beta - (2 * alpha * beta) * x * shared
 
 
 def check_lrn_image(x: Any) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from itertools import repeat
 from types import ModuleType
 from typing import Any, ClassVar
@@ -13,9 +13,9 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_namespace import in_float32
 from cfgraph.ops.opdef.gradient_api import same_attrs
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.sliding_window import (
     ImageLayout,
@@ -31,6 +31,8 @@ class Pooling(Op, abstract=True):
     """A reduction over sliding windows of an image."""
 
     rank: ClassVar[int] = 4
+    # the name of an operation for which a window must not extend over channels
+    operation: ClassVar[str] = ""
 
     @classmethod
     def layout(cls, node: Node) -> ImageLayout:
@@ -60,6 +62,21 @@ class Pooling(Op, abstract=True):
             sizes[layout.channel],
             steps[layout.channel],
         )
+
+    @classmethod
+    def flat_window(cls, node: Node) -> PoolingWindow:
+        """The window of a node. Raises OpError if it extends over channels."""
+        window = cls.window(node)
+        window.check_flat(cls.operation)
+        return window
+
+    @classmethod
+    def window_function(cls, node: Node) -> Callable[..., PoolingWindow]:
+        """A function from the inputs that give the window, if any, to the window."""
+        if "ksize" not in cls.parsed().attrs:
+            return partial(cls.window, node)
+        window = cls.window(node)
+        return lambda: window
 
     @classmethod
     def pooled(cls, context: InferenceContext, image: Shape, window: PoolingWindow) -> Shape:
@@ -172,25 +189,22 @@ def window_counts(fit: WindowGrid, dtype: Any) -> Any:
 class AveragePooling(Pooling, abstract=True):
     """The mean over each window, excluding padding."""
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        window = cls.window(node)
-        window.check_flat("AvgPooling")
+    operation = "AvgPooling"
+    adapter = in_float32
 
-        def pool(x: Any) -> Any:
-            x = window.layout.channels_last(xp, x)
-            fit = window.fit(x)
-            padded = fit.pad(xp, x)
-            total = xp.zeros((x.shape[0], *fit.out, x.shape[-1]), dtype=x.dtype)
-            for _, view in fit.views():
-                total = np.add(total, padded[view], out=total) if xp is np else total + padded[view]
-            if xp is np and not fit.is_padded:
-                total /= total.dtype.type(math.prod(fit.window))
-            else:
-                total = total / xp.asarray(window_counts(fit, x.dtype))
-            return window.layout.restore(xp, total)
-
-        return computed_in_float32(pool, node.attr("T"))
+    @staticmethod
+    def kernel(xp: ModuleType, flat_window: PoolingWindow, /, x: Any) -> Any:
+        x = flat_window.layout.channels_last(xp, x)
+        fit = flat_window.fit(x)
+        padded = fit.pad(xp, x)
+        total = xp.zeros((x.shape[0], *fit.out, x.shape[-1]), dtype=x.dtype)
+        for _, view in fit.views():
+            total = np.add(total, padded[view], out=total) if xp is np else total + padded[view]
+        if xp is np and not fit.is_padded:
+            total /= total.dtype.type(math.prod(fit.window))
+        else:
+            total = total / xp.asarray(window_counts(fit, x.dtype))
+        return flat_window.layout.restore(xp, total)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -221,25 +235,22 @@ class AvgPool3D(AveragePooling):
 class AveragePoolingGradient(Pooling, abstract=True):
     """Gradient of average pooling: each window's gradient, spread evenly over its elements."""
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        window = cls.window(node)
-        window.check_flat("AvgPoolingGrad")
-        layout = window.layout
+    operation = "AvgPoolingGrad"
+    adapter = in_float32
 
-        def gradient(sizes: Any, dy: Any) -> Any:
-            if sizes.shape != (layout.rank,):
-                message = f"orig_input_shape must hold {layout.rank} sizes: {list(sizes.shape)}"
-                raise OpError(message)
-            dy = layout.channels_last(xp, dy)
-            shape = [int(n) for n in sizes]
-            fit = window.slide.fit(tuple(shape[d] for d in layout.spatial), window.sizes)
-            check_pooled_shape("grad", dy, (shape[0], *fit.out, shape[layout.channel]))
-            share = dy / xp.asarray(window_counts(fit, dy.dtype))
-            image = fit.spread_views(xp, repeat(share), shape[0], dy.shape[-1], dy.dtype)
-            return layout.restore(xp, image)
-
-        return computed_in_float32(gradient, node.attr("T"))
+    @staticmethod
+    def kernel(xp: ModuleType, flat_window: PoolingWindow, /, sizes: Any, dy: Any) -> Any:
+        layout = flat_window.layout
+        if sizes.shape != (layout.rank,):
+            message = f"orig_input_shape must hold {layout.rank} sizes: {list(sizes.shape)}"
+            raise OpError(message)
+        dy = layout.channels_last(xp, dy)
+        shape = [int(n) for n in sizes]
+        fit = flat_window.slide.fit(tuple(shape[d] for d in layout.spatial), flat_window.sizes)
+        check_pooled_shape("grad", dy, (shape[0], *fit.out, shape[layout.channel]))
+        share = dy / xp.asarray(window_counts(fit, dy.dtype))
+        image = fit.spread_views(xp, repeat(share), shape[0], dy.shape[-1], dy.dtype)
+        return layout.restore(xp, image)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

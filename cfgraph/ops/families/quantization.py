@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
@@ -148,29 +149,34 @@ class Dequantize(SameShape):
     )
     compilation = CompilerSupport(traceable=False, compiled=True)
     placement = HostPlacement(host_only=True)
+    source = QuantizedRange.from_node
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        source, dtype = QuantizedRange.from_node(node), node.attr("dtype").numpy
-        narrow = bool(node.attr("narrow_range"))
-
-        def dequantize(x: Any, low: Any, high: Any) -> Any:
-            low, high = channel_ranges(node, x, np.asarray(low), np.asarray(high))
-            numbers = x.astype(np.float64)
-            if source.mode == "SCALED":
-                scale = high / _F32(source.greatest)
-                if source.least:
-                    scale = np.maximum(low / _F32(source.least + narrow), scale)
-                return (numbers.astype(_F32) * scale).astype(dtype)
-            if source.mode == "MIN_FIRST":
-                scale = _F32((np.float64(high) - low) / source.steps)
-                start = np.where(low == high, low, round_away(low / scale) * scale)
-                return (start + (numbers - source.least).astype(_F32) * scale).astype(dtype)
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        source: QuantizedRange,
+        dtype: DType,
+        narrow_range: bool,
+        node: Node,
+        /,
+        x: Any,
+        low: Any,
+        high: Any,
+    ) -> Any:
+        low, high = channel_ranges(node, x, np.asarray(low), np.asarray(high))
+        numbers = x.astype(np.float64)
+        if source.mode == "SCALED":
+            scale = high / _F32(source.greatest)
+            if source.least:
+                scale = np.maximum(low / _F32(source.least + narrow_range), scale)
+            return (numbers.astype(_F32) * scale).astype(dtype.numpy)
+        if source.mode == "MIN_FIRST":
             scale = _F32((np.float64(high) - low) / source.steps)
-            shifted = (numbers + source.half).astype(_F32)
-            return (shifted * scale + low).astype(dtype)
-
-        return dequantize
+            start = np.where(low == high, low, round_away(low / scale) * scale)
+            return (start + (numbers - source.least).astype(_F32) * scale).astype(dtype.numpy)
+        scale = _F32((np.float64(high) - low) / source.steps)
+        shifted = (numbers + source.half).astype(_F32)
+        return (shifted * scale + low).astype(dtype.numpy)
 
 
 _SIMULATED: Final = (
@@ -215,20 +221,24 @@ def simulated(node: Node, x: Any, low: Any, high: Any, bits: int, *, up: bool) -
     return (rounded * inverse).astype(x.dtype)
 
 
+def _on_host_in_float32(kernel: Kernel, node: Node, xp: ModuleType) -> Kernel:
+    return run_on_host(xp, computed_in_float32(kernel, node.attr("T")))
+
+
 class QuantizeAndDequantizeV2(SameShape):
     """Floats rounded to what integers represent; the gradient passes through."""
 
     signature = "input: T, input_min: T, input_max: T -> output: T"
     attrs = _SIMULATED
     compilation = CompilerSupport(traceable=False, compiled=True)
+    adapter = _on_host_in_float32
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        bits, up = node.attr("num_bits"), node.attr("round_mode") == b"HALF_UP"
-        simulate = computed_in_float32(
-            lambda x, low, high: simulated(node, x, low, high, bits, up=up), node.attr("T")
-        )
-        return run_on_host(xp, simulate)
+    @staticmethod
+    def kernel(
+        xp: ModuleType, node: Node, round_mode: bytes, /, x: Any, low: Any, high: Any
+    ) -> Any:
+        bits, up = node.attr("num_bits"), round_mode == b"HALF_UP"
+        return simulated(node, x, low, high, bits, up=up)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -254,16 +264,13 @@ class QuantizeAndDequantizeV4Grad(Op):
     attrs = "T: {bfloat16, float16, float32, float64}, axis: int = -1"
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def gradient(dy: Any, x: Any, low: Any, high: Any) -> Any:
-            if dy.shape != x.shape:
-                raise OpError(f"gradients {list(dy.shape)} and input {list(x.shape)} differ")
-            least, greatest = channel_ranges(node, x, xp.asarray(low), xp.asarray(high))
-            inside = ((x >= least) & (x <= greatest)).astype(x.dtype)
-            return dy * inside, xp.zeros_like(low), xp.zeros_like(high)
-
-        return gradient
+    @staticmethod
+    def kernel(xp: ModuleType, node: Node, /, dy: Any, x: Any, low: Any, high: Any) -> Any:
+        if dy.shape != x.shape:
+            raise OpError(f"gradients {list(dy.shape)} and input {list(x.shape)} differ")
+        least, greatest = channel_ranges(node, x, xp.asarray(low), xp.asarray(high))
+        inside = ((x >= least) & (x <= greatest)).astype(x.dtype)
+        return dy * inside, xp.zeros_like(low), xp.zeros_like(high)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -287,13 +294,10 @@ class QuantizeAndDequantizeV3(SameShape):
         "T: {bfloat16, float16, float32, float64}, narrow_range: bool = false, axis: int = -1"
     )
     compilation = CompilerSupport(traceable=False, compiled=True)
+    adapter = _on_host_in_float32
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        simulate = computed_in_float32(
-            lambda x, low, high, bits: simulated(node, x, low, high, int(bits), up=False),
-            node.attr("T"),
-        )
-        return run_on_host(xp, simulate)
+    @staticmethod
+    def kernel(xp: ModuleType, node: Node, /, x: Any, low: Any, high: Any, bits: Any) -> Any:
+        return simulated(node, x, low, high, int(bits), up=False)
 
     gradient = staticmethod(lambda g, node, dy: (dy, None, None, None))

@@ -26,7 +26,7 @@ from cfgraph.ops.families.resizing import (
     check_image_size,
 )
 from cfgraph.ops.opdef.facts import HostPlacement
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.quantized_numbers import interval, product_interval
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 from cfgraph.ops.opdef.sliding_window import ImageLayout, sliding_window, windowed_shape
@@ -134,14 +134,11 @@ class QuantizedMaxPool(_QuantizedPooling):
 class QuantizedAvgPool(_QuantizedPooling):
     """Mean of each window of a quantized image, rounded down."""
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        cls.window(node).check_flat("AvgPooling")
-        return super().bind(node, xp)
+    operation = "AvgPooling"
 
     @staticmethod
-    def kernel(xp: ModuleType, window: Any, /, x: Any, low: Any, high: Any) -> Any:
-        grid = window.fit(x)
+    def kernel(xp: ModuleType, flat_window: Any, /, x: Any, low: Any, high: Any) -> Any:
+        grid = flat_window.fit(x)
         padded = grid.pad(np, x)
         total = np.zeros((x.shape[0], *grid.out, x.shape[-1]), np.int32)
         for _, view in grid.views():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.segment import extreme_finite
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step, runtime_axis
+from cfgraph.ops.opdef.array_namespace import (
+    in_float32,
+    rounds_each_step,
+    runtime_axis,
+)
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import (
     ALL_NUMBERS,
@@ -16,7 +21,6 @@ from cfgraph.ops.opdef.op import (
     FLOATS,
     INDEX,
     UNSIGNED,
-    Kernel,
     OpError,
     SameShape,
     one_of,
@@ -28,38 +32,30 @@ _FLAGS = f"exclusive: bool = false, reverse: bool = false, Tidx: {INDEX} = int32
 class ScanOp(SameShape, abstract=True):
     """The combination of all elements up to each position along one axis.
 
-    `exclusive` omits the element itself; `reverse` scans from the end. `kernel(xp, x, axis)`
-    combines; `neutral` is the result for no elements.
+    `exclusive` omits the element itself; `reverse` scans from the end. `combine(xp, x, axis)`
+    computes it; `neutral` is the result for no elements.
     """
 
     signature = "x: T, axis: const Tidx -> out: T"
     attrs = f"{_FLAGS}, {one_of(ALL_NUMBERS)}"
-    neutral: float
-    rounds_each_step = True
+    neutral: ClassVar[float]
+    combine: ClassVar[Callable[..., Any]]
+    adapter = rounds_each_step
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        exclusive, reverse = node.attr("exclusive"), node.attr("reverse")
-        kernel: Any = cls.kernel
-        neutral = cls.neutral
-
-        def scan(x: Any, axis: Any) -> Any:
-            if axis.ndim:
-                raise OpError(f"ScanOp: axis must be a scalar, not {list(axis.shape)}")
-            dim = runtime_axis(axis, x.ndim, "ScanOp: Expected scan axis")
-            if x.size == 0:
-                return x
-            if reverse:
-                x = xp.flip(x, dim)
-            if exclusive:
-                first = xp.full_like(x[_slice_up_to(dim, 1)], neutral)
-                x = xp.concatenate((first, x[_slice_up_to(dim, -1)]), dim)
-            result = kernel(xp, x, dim)
-            return xp.flip(result, dim) if reverse else result
-
-        if cls.rounds_each_step:
-            return rounded_each_step(scan, node.attr("T"), xp)
-        return computed_in_float32(scan, node.attr("T"))
+    def kernel(cls, xp: ModuleType, exclusive: bool, reverse: bool, /, x: Any, axis: Any) -> Any:
+        if axis.ndim:
+            raise OpError(f"ScanOp: axis must be a scalar, not {list(axis.shape)}")
+        dim = runtime_axis(axis, x.ndim, "ScanOp: Expected scan axis")
+        if x.size == 0:
+            return x
+        if reverse:
+            x = xp.flip(x, dim)
+        if exclusive:
+            first = xp.full_like(x[_slice_up_to(dim, 1)], cls.neutral)
+            x = xp.concatenate((first, x[_slice_up_to(dim, -1)]), dim)
+        result = cls.combine(xp, x, dim)
+        return xp.flip(result, dim) if reverse else result
 
 
 def _reversed_flags(node: Node) -> dict[str, bool]:
@@ -77,12 +73,8 @@ class Cumsum(ScanOp):
     compilation = replace(
         ScanOp.compilation, uncompiled_types=f"int8, int16, {UNSIGNED}, {COMPLEX}"
     )
-
     neutral = 0
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
-        return xp.cumsum(x, axis=axis, dtype=x.dtype)
+    combine = staticmethod(lambda xp, x, axis: xp.cumsum(x, axis=axis, dtype=x.dtype))
 
     gradient = staticmethod(
         lambda g, node, dz: (g.Cumsum(dz, node.inputs[1], **_reversed_flags(node)), None)
@@ -95,12 +87,8 @@ class Cumprod(ScanOp):
     compilation = replace(
         ScanOp.compilation, uncompiled_types=f"int8, int16, {UNSIGNED}, {COMPLEX}"
     )
-
     neutral = 1
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
-        return xp.cumprod(x, axis=axis, dtype=x.dtype)
+    combine = staticmethod(lambda xp, x, axis: xp.cumprod(x, axis=axis, dtype=x.dtype))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -115,11 +103,8 @@ class CumulativeLogsumexp(ScanOp):
 
     attrs = f"{_FLAGS}, {one_of(FLOATS)}"
     neutral = -float("inf")
-    rounds_each_step = False
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
-        return xp.logaddexp.accumulate(x, axis=axis)
+    adapter = in_float32
+    combine = staticmethod(lambda xp, x, axis: xp.logaddexp.accumulate(x, axis=axis))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

@@ -13,7 +13,7 @@ from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.opdef.array_namespace import (
     defer_check,
     reduced_rows,
-    rounded_each_step,
+    rounds_each_step,
     updated_at,
 )
 from cfgraph.ops.opdef.gradient_api import (
@@ -23,7 +23,7 @@ from cfgraph.ops.opdef.gradient_api import (
     sum_to_shape,
 )
 from cfgraph.ops.opdef.half_reductions import reduced_half
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
+from cfgraph.ops.opdef.op import Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _FLOATS = "T: {float16, bfloat16, float32, float64}"
@@ -32,9 +32,7 @@ _FLOATS = "T: {float16, bfloat16, float32, float64}"
 class LogitsOp(SameShape, abstract=True):
     """Function applied to each vector of logits along the last dimension."""
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
+    adapter = rounds_each_step
 
 
 class Softmax(LogitsOp):
@@ -125,9 +123,7 @@ def _half_cross_entropy(features: Any, labels: Any) -> tuple[Any, Any]:
 class CrossEntropyOp(Op, abstract=True):
     """Loss of each row of logits, and its gradient with respect to the logits."""
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
+    adapter = rounds_each_step
 
 
 def _logits_gradient(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.constants import Const
-from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import defer_check, updated_at
 from cfgraph.ops.opdef.facts import (
     AlgebraicFacts,
@@ -285,6 +285,11 @@ def _static_strided_size(size: int | None, entry: slice) -> int | None:
     return None
 
 
+def _slice_index(node: Node) -> Any:
+    """A function from begin, end, and strides to the index of the slice of a node."""
+    return cached_strided_index(StridedSliceMasks(node.attr))
+
+
 class StridedSliceGrad(Op):
     """Gradient of StridedSlice: `dy` at the position of the slice in a tensor of zeros."""
 
@@ -293,21 +298,17 @@ class StridedSliceGrad(Op):
         "-> output: T"
     )
     attrs = f"Index: {{int32, int64}}, {MASKS}"
+    index = _slice_index
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        index, dtype = cached_strided_index(StridedSliceMasks(node.attr)), node.attr("T")
-        fill = b"" if dtype.is_object else 0
-
-        def strided_slice_grad(shape: Any, begin: Any, end: Any, strides: Any, dy: Any) -> Any:
-            if shape.ndim != 1:
-                raise OpError(f"shape must be 1-D, got shape {list(shape.shape)}")
-            sizes = tuple(shape.tolist())
-            reserve_array(sizes, dtype.numpy.itemsize)
-            zeros = xp.full(sizes, fill, dtype.numpy)
-            return _update_slice(zeros, index(begin, end, strides), dy, "dy")
-
-        return strided_slice_grad
+    @staticmethod
+    def kernel(xp: ModuleType, index: Kernel, T: DType, /, shape: Any, *inputs: Any) -> Any:
+        *bounds, dy = inputs
+        if shape.ndim != 1:
+            raise OpError(f"shape must be 1-D, got shape {list(shape.shape)}")
+        sizes = tuple(shape.tolist())
+        reserve_array(sizes, T.numpy.itemsize)
+        zeros = xp.full(sizes, b"" if T.is_object else 0, T.numpy)
+        return _update_slice(zeros, index(*bounds), dy, "dy")
 
     shape = staticmethod(lambda context: [context.shape_value(0)])
 
@@ -354,13 +355,12 @@ class TensorStridedSliceUpdate(SameShape):
         "-> output: T"
     )
     attrs = f"Index: {{int32, int64}}, {MASKS}"
+    index = _slice_index
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        index = cached_strided_index(StridedSliceMasks(node.attr))
-        return lambda target, begin, end, strides, value: updated_slice(
-            xp, target, index(begin, end, strides), value
-        )
+    @staticmethod
+    def kernel(xp: ModuleType, index: Kernel, /, target: Any, *inputs: Any) -> Any:
+        *bounds, value = inputs
+        return updated_slice(xp, target, index(*bounds), value)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -380,21 +380,13 @@ class SliceAssignOp(Op, abstract=True):
     """Assignment to a strided slice of a variable."""
 
     effects = SideEffects(stateful=True)
+    index = _slice_index
 
     @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        index, returns = (
-            cached_strided_index(StridedSliceMasks(node.attr)),
-            bool(cls.parsed().outputs),
-        )
-
-        def assign(
-            step: Any, cell: Variable, begin: Any, end: Any, strides: Any, value: Any
-        ) -> Any:
-            cell.value = updated_slice(xp, cell.read(), index(begin, end, strides), value)
-            return cell if returns else None
-
-        return assign
+    def kernel(cls, xp: ModuleType, index: Kernel, /, step: Any, cell: Any, *inputs: Any) -> Any:
+        *bounds, value = inputs
+        cell.value = updated_slice(xp, cell.read(), index(*bounds), value)
+        return cell if cls.parsed().outputs else None
 
 
 class StridedSliceAssign(SliceAssignOp):

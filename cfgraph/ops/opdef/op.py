@@ -83,8 +83,8 @@ class Op:
     writes `replace(Base.group, …)`. The kernel is the first of these that suffices:
 
     - `function`, of the inputs alone, or its name in the array namespace
-    - `kernel(xp, argument, …, /, input, …)`; an argument is an attribute, or what the function of
-      this name of the class derives from the node
+    - `kernel(xp, argument, …, /, input, …)`; an argument is an attribute, `node`, or what the
+      function of this name of the class derives from the node
     - `bind`, which prepares what depends on attributes once per node
 
     An `adapter` changes the kernel: `in_float32`, `rounds_each_step` or `on_host`.
@@ -217,8 +217,10 @@ class Op:
 
     @classmethod
     def _argument(cls, node: Node, name: str) -> Any:
-        """An attribute, or what a function of the class derives from the node."""
-        return node.attr(name) if name in cls.parsed().attrs else getattr(cls, name)(node)
+        """An attribute, the node, or what a function of the class derives from it."""
+        if name in cls.parsed().attrs:
+            return node.attr(name)
+        return node if name == "node" else getattr(cls, name)(node)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
