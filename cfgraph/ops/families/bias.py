@@ -65,7 +65,6 @@ class BiasAddV1(SameShape):
 class BiasAdd(BiasAddV1):
     """Add a bias vector to the channel dimension, which `data_format` selects."""
 
-    signature = "value: T, bias: T -> output: T"
     attrs = _TYPES + _FORMAT
     has_data_format = True
 

@@ -125,7 +125,6 @@ class Placeholder(Op):
 class PlaceholderV2(Placeholder):
     """Placeholder with a mandatory shape."""
 
-    signature = "-> output: dtype"
     attrs = "dtype: type, shape: shape"
 
 
@@ -208,9 +207,6 @@ class Copy(ForwardingIdentity):
 
 class CopyHost(Copy):
     """Forward the input to a debugger in host memory."""
-
-    attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
-    compilation = CompilerSupport(compiled=False)
 
 
 class DebugIdentity(ForwardingIdentity):

@@ -109,6 +109,7 @@ class Convolution(Op, abstract=True):
 class ConvolutionForward(Convolution, abstract=True):
     """Convolution of an image with a filter."""
 
+    signature = "input: T, filter: T -> output: T"
     adapter = in_float32
 
     @classmethod
@@ -189,6 +190,7 @@ class ConvolutionInputGradient(Convolution, abstract=True):
 class ConvolutionFilterGradient(Convolution, abstract=True):
     """Gradient of a convolution with respect to its filter."""
 
+    signature = "input: T, filter_sizes: const int32, out_backprop: T -> output: T"
     explicit_sizes: ClassVar[bool] = True
     adapter = in_float32
 
@@ -238,7 +240,6 @@ _ATTRS_2D_INT = _ATTRS_2D.replace("float64}", "float64, int32}")
 class Conv2D(ConvolutionForward):
     """2-D convolution (cross-correlation) of a batch of images with filters."""
 
-    signature = "input: T, filter: T -> output: T"
     attrs = _ATTRS_2D_INT
 
 
@@ -261,7 +262,6 @@ class Conv2DBackpropInputV2(ConvolutionInputGradient):
 class Conv2DBackpropFilter(ConvolutionFilterGradient):
     """Gradient of Conv2D with respect to the filter."""
 
-    signature = "input: T, filter_sizes: const int32, out_backprop: T -> output: T"
     attrs = _ATTRS_2D
 
 
@@ -280,7 +280,6 @@ _ATTRS_DEPTHWISE = _ATTRS_2D.replace("use_cudnn_on_gpu: bool = true, ", "")
 class DepthwiseConv2dNative(ConvolutionForward):
     """Depthwise 2-D convolution: each channel has its own filters."""
 
-    signature = "input: T, filter: T -> output: T"
     attrs = _ATTRS_DEPTHWISE
     depthwise = True
     forward_op = "DepthwiseConv2dNative"
@@ -298,7 +297,6 @@ class DepthwiseConv2dNativeBackpropInput(ConvolutionInputGradient):
 class DepthwiseConv2dNativeBackpropFilter(ConvolutionFilterGradient):
     """Gradient of DepthwiseConv2dNative with respect to the filter."""
 
-    signature = "input: T, filter_sizes: const int32, out_backprop: T -> output: T"
     attrs = _ATTRS_DEPTHWISE
     depthwise = True
     forward_op = "DepthwiseConv2dNative"
@@ -318,7 +316,6 @@ _ATTRS_3D = (
 class Conv3D(ConvolutionForward):
     """3-D convolution of a batch of volumes with filters."""
 
-    signature = "input: T, filter: T -> output: T"
     attrs = _ATTRS_3D
     rank = 5
     forward_op, version = "Conv3D", "V2"
@@ -358,7 +355,6 @@ class Conv3DBackpropFilter(ConvolutionFilterGradient):
 class Conv3DBackpropFilterV2(ConvolutionFilterGradient):
     """Gradient of Conv3D with respect to the filter."""
 
-    signature = "input: T, filter_sizes: const int32, out_backprop: T -> output: T"
     attrs = _ATTRS_3D
     rank = 5
     forward_op, version = "Conv3D", "V2"

@@ -288,8 +288,6 @@ class ExtractGlimpseV2(Op):
 class ExtractGlimpse(ExtractGlimpseV2):
     """Windows of images; offsets are those of the center of the window."""
 
-    signature = ExtractGlimpseV2.signature
-    attrs = ExtractGlimpseV2.attrs
     always_centered = True
 
 

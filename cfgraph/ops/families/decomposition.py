@@ -78,7 +78,6 @@ class BatchCholeskyGrad(CholeskyGrad):
     """Gradient of BatchCholesky, computed from its output."""
 
     attrs = one_of("float32", "float64")
-    compilation = CompilerSupport(compiled=False)
 
 
 class Qr(MatrixOp):
@@ -204,7 +203,6 @@ class BatchSelfAdjointEig(SelfAdjointEig):
     """Batch version of SelfAdjointEig in older graphs."""
 
     attrs = REAL_MATRIX_TYPES
-    compilation = CompilerSupport(compiled=False)
 
 
 class Eig(Eigendecomposition):

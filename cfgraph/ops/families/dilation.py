@@ -23,15 +23,18 @@ from cfgraph.ops.opdef.sliding_window import (
     windowed_shape,
 )
 
-_DILATION_ATTRS = (
-    "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
-    "uint32, uint64}, strides: list(int) >= 4, rates: list(int) >= 4, padding: {'SAME', 'VALID'}"
-)
 _DILATION_LAYOUT = ImageLayout(4, 3)
 
 
 class Dilation(Op, abstract=True):
     """A dilation or its gradient."""
+
+    attrs = (
+        "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
+        "uint32, uint64}, strides: list(int) >= 4, rates: list(int) >= 4, "
+        "padding: {'SAME', 'VALID'}"
+    )
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def slide(cls, node: Node) -> SlidingWindow:
@@ -65,8 +68,6 @@ class Dilation2D(Dilation):
     """Grayscale dilation: maximum of image + filter in each window."""
 
     signature = "input: T, filter: T -> output: T"
-    attrs = _DILATION_ATTRS
-    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, slide: Any, /, x: Any, w: Any) -> Any:
@@ -95,8 +96,6 @@ class Dilation2DBackpropInput(Dilation):
     """Gradient of Dilation2D with respect to the image."""
 
     signature = "input: T, filter: T, out_backprop: T -> in_backprop: T"
-    attrs = _DILATION_ATTRS
-    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, slide: Any, /, x: Any, w: Any, dy: Any) -> Any:
@@ -116,8 +115,6 @@ class Dilation2DBackpropFilter(Dilation):
     """Gradient of Dilation2D with respect to the filter."""
 
     signature = "input: T, filter: T, out_backprop: T -> filter_backprop: T"
-    attrs = _DILATION_ATTRS
-    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, slide: Any, /, x: Any, w: Any, dy: Any) -> Any:

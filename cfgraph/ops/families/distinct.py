@@ -130,7 +130,6 @@ class UniqueWithCounts(Unique):
     """Unique, and the number of occurrences of each distinct element."""
 
     signature = "x: T -> y: T, idx: out_idx, count: out_idx"
-    attrs = "out_idx: {int32, int64} = int32"
 
 
 class UniqueWithCountsV2(Unique):

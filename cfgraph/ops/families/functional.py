@@ -183,6 +183,7 @@ class XlaLaunch(FunctionalOp):
 class PythonCall(Op, abstract=True):
     """A call into the Python process that built the graph; cannot be serialized."""
 
+    signature = "input: Tin -> output: Tout"
     compilation = CompilerSupport(runnable=False)
     effects = SideEffects(stateful=True)
 
@@ -190,7 +191,6 @@ class PythonCall(Op, abstract=True):
 class PyFunc(PythonCall):
     """Call a Python function, identified by a token."""
 
-    signature = "input: Tin -> output: Tout"
     attrs = "token: string, Tin: list(type) >= 0, Tout: list(type) >= 0"
 
 
@@ -203,13 +203,14 @@ class PyFuncStateless(PyFunc):
 class EagerPyFunc(PythonCall):
     """Call a Python function on eager tensors, identified by a token."""
 
-    signature = "input: Tin -> output: Tout"
     attrs = "token: string, is_async: bool = false, Tin: list(type) >= 0, Tout: list(type) >= 0"
 
 
 class FunctionArgument(Op, abstract=True):
     """Argument of a function body."""
 
+    signature = "-> output: T"
+    attrs = "index: int >= 0"
     compilation = CompilerSupport(runnable=False)
     effects = SideEffects(stateful=True, is_input=True)
     role = Role.ARG
@@ -218,15 +219,9 @@ class FunctionArgument(Op, abstract=True):
 class _Arg(FunctionArgument):
     """Argument of a function body, with its index."""
 
-    signature = "-> output: T"
-    attrs = "index: int >= 0"
-
 
 class _DeviceArg(FunctionArgument):
     """Argument of a function body in device memory."""
-
-    signature = "-> output: T"
-    attrs = "index: int >= 0"
 
 
 class _Retval(Op):

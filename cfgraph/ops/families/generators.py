@@ -90,6 +90,10 @@ class RngSkip(Op):
 class GeneratorSampler(Op, abstract=True):
     """Op that draws from a generator, in the shape of input 2."""
 
+    signature = (
+        "resource: resource, algorithm: host int64, shape: const shape_dtype -> output: dtype"
+    )
+    attrs = "dtype: type = float32, shape_dtype: type = int64"
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(compiled=True)
     draw: ClassVar[Callable[..., Any]]
@@ -107,10 +111,6 @@ class GeneratorSampler(Op, abstract=True):
         return [context.shape_value(2)]
 
 
-_SAMPLER: Final = (
-    "resource: resource, algorithm: host int64, shape: const shape_dtype -> output: dtype"
-)
-_FLOAT: Final = "dtype: type = float32, shape_dtype: type = int64"
 _NOT_FLOAT: Final = (
     "bool, complex64, complex128, int8, int16, int32, int64, uint8, uint16, uint32, uint64"
 )
@@ -125,8 +125,6 @@ _INTEGER_SUPPORT: Final = CompilerSupport(
 class StatefulUniform(GeneratorSampler):
     """Uniform distribution on [0, 1), from a generator."""
 
-    signature = _SAMPLER
-    attrs = _FLOAT
     compilation = _FLOAT_SUPPORT
     draw = staticmethod(philox.draw_uniform)
 
@@ -134,8 +132,6 @@ class StatefulUniform(GeneratorSampler):
 class StatefulStandardNormalV2(GeneratorSampler):
     """Standard normal distribution, from a generator."""
 
-    signature = _SAMPLER
-    attrs = _FLOAT
     compilation = _FLOAT_SUPPORT
     draw = staticmethod(philox.draw_normal)
 
@@ -143,8 +139,6 @@ class StatefulStandardNormalV2(GeneratorSampler):
 class StatefulTruncatedNormal(GeneratorSampler):
     """Standard normal distribution truncated at two deviations, from a generator."""
 
-    signature = _SAMPLER
-    attrs = _FLOAT
     compilation = _FLOAT_SUPPORT
     draw = staticmethod(philox.draw_truncated_normal)
 
@@ -152,7 +146,6 @@ class StatefulTruncatedNormal(GeneratorSampler):
 class StatefulUniformFullInt(GeneratorSampler):
     """Uniform distribution over all integers of the dtype, from a generator."""
 
-    signature = _SAMPLER
     attrs = "dtype: type = uint64, shape_dtype: type = int64"
     compilation = _INTEGER_SUPPORT
     draw = staticmethod(philox.draw_full_range_integers)
@@ -162,7 +155,6 @@ class StatefulStandardNormal(GeneratorSampler):
     """Standard normal distribution, from a generator whose state begins with its algorithm."""
 
     signature = "resource: resource, shape: const shape_dtype -> output: dtype"
-    attrs = _FLOAT
     compilation = CompilerSupport(compiled=False)
 
     @classmethod

@@ -222,7 +222,6 @@ class BatchMatrixSolveLs(MatrixSolveLs):
     """Batch version of MatrixSolveLs in older graphs."""
 
     attrs = f"{REAL_MATRIX_TYPES}, fast: bool = true"
-    compilation = CompilerSupport(compiled=False)
 
 
 class TridiagonalSolve(MatrixOp):

@@ -165,6 +165,7 @@ SHARING_ATTRS = (
 class TableHandle(Op, abstract=True):
     """An op that creates or looks up a table and returns its handle."""
 
+    signature = "-> table_handle: resource"
     effects = SideEffects(stateful=True)
     placement = HostPlacement(host_only=True)
     immutable: ClassVar[bool] = False
@@ -200,7 +201,6 @@ class TableHandle(Op, abstract=True):
 class HashTableV2(TableHandle):
     """Handle of a shared table that is initialized once."""
 
-    signature = "-> table_handle: resource"
     attrs = SHARING_ATTRS
     immutable = True
 
@@ -208,7 +208,6 @@ class HashTableV2(TableHandle):
 class AnonymousHashTable(TableHandle):
     """Handle of a new table that is initialized once."""
 
-    signature = "-> table_handle: resource"
     attrs = "key_dtype: type, value_dtype: type"
     immutable = True
 
@@ -216,28 +215,24 @@ class AnonymousHashTable(TableHandle):
 class MutableHashTableV2(TableHandle):
     """Handle of a shared mutable table of scalars."""
 
-    signature = "-> table_handle: resource"
     attrs = SHARING_ATTRS
 
 
 class AnonymousMutableHashTable(TableHandle):
     """Handle of a new mutable table of scalars."""
 
-    signature = "-> table_handle: resource"
     attrs = "key_dtype: type, value_dtype: type"
 
 
 class MutableHashTableOfTensorsV2(TableHandle):
     """Handle of a shared mutable table of tensors."""
 
-    signature = "-> table_handle: resource"
     attrs = f"{SHARING_ATTRS}, value_shape: shape = []"
 
 
 class AnonymousMutableHashTableOfTensors(TableHandle):
     """Handle of a new mutable table of tensors."""
 
-    signature = "-> table_handle: resource"
     attrs = "key_dtype: type, value_dtype: type, value_shape: shape = []"
 
 

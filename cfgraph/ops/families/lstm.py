@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
@@ -154,6 +153,8 @@ def sigmoid(xp: ModuleType, x: Any) -> Any:
 class LstmOp(Op, abstract=True):
     """An op that computes with an LstmCell."""
 
+    attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _LSTM_TYPES
+    compilation = CompilerSupport(compiled=False)
     order: ClassVar[str] = "icfo"
     adapter = in_float32
 
@@ -211,8 +212,6 @@ class LSTMBlockCell(LstmOp):
     gradient = staticmethod(lstm_cell_gradient)
 
     signature = f"{_LSTM_STATE} -> {_LSTM_OUTPUTS}"
-    attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _LSTM_TYPES
-    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def kernel(
@@ -236,7 +235,6 @@ class LSTMBlockCellGrad(LstmOp):
         "cs_prev_grad: T, dicfo: T, wci_grad: T, wcf_grad: T, wco_grad: T"
     )
     attrs = "use_peephole: bool, T: {float16, float32}"
-    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def kernel(
@@ -272,8 +270,6 @@ class BlockLSTM(LstmOp):
     gradient = staticmethod(lstm_sequence_gradient)
 
     signature = f"seq_len_max: const int64, {_LSTM_STATE} -> {_LSTM_OUTPUTS}"
-    attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _LSTM_TYPES
-    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def kernel(
@@ -312,9 +308,7 @@ def check_sequence_length(length: Any, x: Any) -> None:
 class BlockLSTMV2(BlockLSTM):
     """BlockLSTM with gate order input, forget, cell, output, and without forget bias."""
 
-    signature = BlockLSTM.signature
     attrs = "cell_clip: float = 0.0, " + _LSTM_TYPES
-    compilation = replace(BlockLSTM.compilation, compiled=False)
     order = "ifco"
 
 
@@ -327,7 +321,6 @@ class BlockLSTMGrad(LstmOp):
         "wco_grad: T, b_grad: T"
     )
     attrs = "use_peephole: bool, T: {float16, float32}"
-    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def kernel(
@@ -369,7 +362,4 @@ class BlockLSTMGrad(LstmOp):
 class BlockLSTMGradV2(BlockLSTMGrad):
     """Gradient of BlockLSTMV2."""
 
-    signature = BlockLSTMGrad.signature
-    attrs = BlockLSTMGrad.attrs
-    compilation = replace(BlockLSTMGrad.compilation, compiled=False)
     order = "ifco"

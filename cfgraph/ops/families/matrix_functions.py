@@ -135,7 +135,6 @@ class BatchMatrixDeterminant(MatrixDeterminant):
     """Batch version of MatrixDeterminant in older graphs."""
 
     attrs = one_of("float32", "float64", COMPLEX)
-    compilation = CompilerSupport(compiled=False)
 
 
 class LogMatrixDeterminant(MatrixOp):

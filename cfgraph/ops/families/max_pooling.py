@@ -42,6 +42,7 @@ _SOLID_ATTRS = (
 class MaxPooling(Pooling, abstract=True):
     """Maximum of each window."""
 
+    signature = "input: T -> output: T"
     gradient_op: ClassVar[str] = "MaxPoolGrad"
 
     @staticmethod
@@ -92,7 +93,6 @@ def lowest_finite(dtype: Any) -> Any:
 class MaxPool(MaxPooling):
     """Maximum of each window of an image."""
 
-    signature = "input: T -> output: T"
     attrs = (
         _POOLING_ATTRS
         + _WINDOW_ATTRS
@@ -104,7 +104,6 @@ class MaxPool(MaxPooling):
 class MaxPool3D(MaxPooling):
     """Maximum of each window of a volume."""
 
-    signature = "input: T -> output: T"
     gradient_op = "MaxPool3DGrad"
     attrs = _SOLID_ATTRS + "T: {float16, bfloat16, float32}"
     rank = 5
@@ -273,6 +272,8 @@ class MaxPool3DGradGrad(MaxPoolingGradGrad):
 class ArgmaxPooling(Pooling, abstract=True):
     """Pooling with flat indices of the maxima."""
 
+    compilation = CompilerSupport(traceable=False)
+
     @classmethod
     def batches(cls, xp: ModuleType, shape: Sequence[int]) -> Any:
         """Flat index of each image's first element in the batch, shaped to broadcast."""
@@ -332,7 +333,6 @@ class MaxPoolGradWithArgmax(ArgmaxPooling):
         _WINDOW_ATTRS + "padding: {'SAME', 'VALID'}, include_batch_in_index: bool = false, "
         f"Targmax: {{int32, int64}}, T: {_POOLED_TYPES}"
     )
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def kernel(
@@ -357,7 +357,6 @@ class MaxPoolGradGradWithArgmax(ArgmaxPooling):
 
     signature = MaxPoolGradWithArgmax.signature
     attrs = MaxPoolGradWithArgmax.attrs
-    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def kernel(

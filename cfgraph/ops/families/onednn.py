@@ -190,6 +190,8 @@ class _MklNativeFusedMatMul(OneDnnOp):
 class PoolWithWorkspace(OneDnnOp, abstract=True):
     """A pool whose second output only its gradient reads; it is empty."""
 
+    signature = "input: T -> output: T, workspace: uint8"
+
     @classmethod
     def unfused(cls, add: AddNode, node: Node, inputs: Sequence[Output]) -> Sequence[Output]:
         workspace = add("Const", dtype=uint8, value=TensorValue(np.zeros([0], np.uint8)))
@@ -216,7 +218,6 @@ class _MklNativeMaxPool(PoolWithWorkspace):
     """Maxima over windows by oneDNN."""
 
     ordinary = "MaxPool"
-    signature = "input: T -> output: T, workspace: uint8"
     attrs = f"{FLOATS} = float32, {_POOL}, {EXPLICIT}, {_WORKSPACE}"
 
 
@@ -224,7 +225,6 @@ class _MklNativeMaxPool3D(PoolWithWorkspace):
     """Maxima over windows of volumes by oneDNN."""
 
     ordinary = "MaxPool3D"
-    signature = "input: T -> output: T, workspace: uint8"
     attrs = f"{_POOL_3D}, {_VOLUME}, {FLOATS}, {_WORKSPACE}"
 
 

@@ -71,9 +71,6 @@ def _permutation_error(value: Any, perm: Any) -> str:
 class ConjugateTranspose(Transpose):
     """Complex conjugate of the transpose."""
 
-    signature = "x: T, perm: const Tperm -> y: T"
-    attrs = "Tperm: {int32, int64} = int32"
-
     @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:
         return None if context.attr("T").is_complex else super().equal_input(context)

@@ -235,6 +235,7 @@ class AvgPool3D(AveragePooling):
 class AveragePoolingGradient(Pooling, abstract=True):
     """Gradient of average pooling: each window's gradient, spread evenly over its elements."""
 
+    signature = "orig_input_shape: const int32, grad: T -> output: T"
     operation = "AvgPoolingGrad"
     adapter = in_float32
 
@@ -261,7 +262,6 @@ class AveragePoolingGradient(Pooling, abstract=True):
 class AvgPoolGrad(AveragePoolingGradient):
     """Gradient of AvgPool."""
 
-    signature = "orig_input_shape: const int32, grad: T -> output: T"
     attrs = _AVERAGE_2D
     gradient = staticmethod(lambda g, node, dx: (None, same_attrs(g, "AvgPool", node, dx)))
 
@@ -269,7 +269,6 @@ class AvgPoolGrad(AveragePoolingGradient):
 class AvgPool3DGrad(AveragePoolingGradient):
     """Gradient of AvgPool3D."""
 
-    signature = "orig_input_shape: const int32, grad: T -> output: T"
     attrs = _AVERAGE_3D
     rank = 5
     gradient = staticmethod(lambda g, node, dx: (None, same_attrs(g, "AvgPool3D", node, dx)))

@@ -25,7 +25,6 @@ from cfgraph.ops.families.resizing import (
     check_image_batch,
     check_image_size,
 )
-from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.quantized_numbers import interval, product_interval
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -158,7 +157,6 @@ class QuantizedResizeBilinear(QuantizedOp):
         "T: {quint8, qint32, float32}, align_corners: bool = false, "
         "half_pixel_centers: bool = false"
     )
-    placement = HostPlacement(host_only=True)
     grid = ResizeGrid
 
     @staticmethod

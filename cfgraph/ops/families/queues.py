@@ -288,6 +288,7 @@ class RandomShuffleQueueV2(QueueHandle):
 class _QueueAccess(Op, abstract=True):
     """An op that may wait for another node to change a queue."""
 
+    attrs = "component_types: list(type) >= 1, timeout_ms: int = -1"
     effects = SideEffects(stateful=True, blocking=True)
     placement = HostPlacement(host_only=True)
 
@@ -332,7 +333,6 @@ class QueueDequeueV2(_QueueAccess):
     """Remove an element from a queue; wait while it is empty."""
 
     signature = "handle: resource -> components: component_types"
-    attrs = "component_types: list(type) >= 1, timeout_ms: int = -1"
 
     @classmethod
     def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
@@ -350,7 +350,6 @@ class QueueDequeueManyV2(_QueueAccess):
     """Remove elements from a queue, and stack them; wait for as many."""
 
     signature = "handle: resource, n: int32 -> components: component_types"
-    attrs = "component_types: list(type) >= 1, timeout_ms: int = -1"
     partial: ClassVar[bool] = False
 
     @classmethod
@@ -373,8 +372,6 @@ class QueueDequeueManyV2(_QueueAccess):
 class QueueDequeueUpToV2(QueueDequeueManyV2):
     """Remove elements from a queue, and stack them; fewer if the queue is closed."""
 
-    signature = "handle: resource, n: int32 -> components: component_types"
-    attrs = "component_types: list(type) >= 1, timeout_ms: int = -1"
     partial = True
 
 

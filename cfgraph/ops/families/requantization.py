@@ -15,7 +15,6 @@ from cfgraph.ops.families.quantized_arithmetic import (
     with_range,
 )
 from cfgraph.ops.families.reshape import Reshape, reshape_array
-from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.quantized_numbers import QuantizedInterval, interval
 from cfgraph.ops.opdef.shape_functions import InferenceContext, static_int
@@ -131,7 +130,6 @@ class QuantizedReshape(QuantizedOp):
         "-> output: T, output_min: float32, output_max: float32"
     )
     attrs = "Tshape: {int32, int64} = int32"
-    placement = HostPlacement(host_only=True)
     kernel_types: ClassVar = {"T": ["quint8", "qint32"]}
 
     @staticmethod
@@ -151,7 +149,6 @@ class QuantizedConcat(QuantizedOp):
         "-> output: T, output_min: float32, output_max: float32"
     )
     attrs = "N: int >= 2"
-    placement = HostPlacement(host_only=True)
     kernel_types: ClassVar = {"T": ["quint8", "qint32"]}
 
     @staticmethod

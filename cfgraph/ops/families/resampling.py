@@ -93,6 +93,7 @@ def apply_weights(xp: ModuleType, x: Any, rows: Any, columns: Any) -> Any:
 class MatrixResize(ResizeOp, abstract=True):
     """Resizing by the interpolation matrices of a grid."""
 
+    signature = "images: T, size: const int32 -> resized_images: float32"
     compilation = CompilerSupport(compiled=False)
     weights: Callable[[ResizeGrid, int, int], Any]
 
@@ -111,7 +112,6 @@ def _bicubic(grid: ResizeGrid, size: int, count: int) -> Any:
 class ResizeBicubic(MatrixResize):
     """Images resized by bicubic interpolation in float32."""
 
-    signature = "images: T, size: const int32 -> resized_images: float32"
     attrs = f"{_IMAGES}, {_CORNERS}"
     weights = staticmethod(_bicubic)
     gradient = staticmethod(
@@ -141,7 +141,6 @@ class ResizeBicubicGrad(Op):
 class ResizeArea(MatrixResize):
     """Images resized by averages over areas, in float32."""
 
-    signature = "images: T, size: const int32 -> resized_images: float32"
     attrs = f"{_IMAGES}, align_corners: bool = false"
     weights = staticmethod(
         lambda grid, size, count: area_weights(size, count, grid.scale(size, count))

@@ -114,6 +114,8 @@ def declared_shape(handle: Output) -> Shape:
 class VariableRead(Op, abstract=True):
     """A function of the value of a variable, whose handle is the first input."""
 
+    signature = "resource: resource, indices: Tindices -> output: dtype"
+    effects = SideEffects(stateful=True, reads_only=True)
     # the op that computes the same from the value
     value_op: ClassVar[str]
 
@@ -214,6 +216,7 @@ class AssignVariableOp(Op):
 class AssignUpdateVariableOp(Op, abstract=True):
     """Assign `combine(old, value)` to a variable."""
 
+    signature = "resource: resource, value: dtype ->"
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(compiled=True, uncompiled_types="bool")
     combine: ClassVar[Callable[[Any, Any], Any]]
@@ -236,14 +239,12 @@ class AssignUpdateVariableOp(Op, abstract=True):
 class AssignAddVariableOp(AssignUpdateVariableOp):
     """Add a tensor to a variable."""
 
-    signature = "resource: resource, value: dtype ->"
     combine = operator.add
 
 
 class AssignSubVariableOp(AssignUpdateVariableOp):
     """Subtract a tensor from a variable."""
 
-    signature = "resource: resource, value: dtype ->"
     combine = operator.sub
 
 
@@ -307,11 +308,9 @@ class ResourceGather(VariableRead):
     """The rows of a variable at some indices, with optional batch dimensions."""
 
     value_op = "Gather"
-    signature = "resource: resource, indices: Tindices -> output: dtype"
     attrs = (
         "batch_dims: int = 0, validate_indices: bool = true, dtype: type, Tindices: {int32, int64}"
     )
-    effects = SideEffects(stateful=True, reads_only=True)
 
     @classmethod
     def value_attrs(cls, node: Node) -> dict[str, Any] | None:
@@ -342,9 +341,7 @@ class ResourceGatherNd(VariableRead):
     """The slices of a variable at index vectors."""
 
     value_op = "GatherNd"
-    signature = "resource: resource, indices: Tindices -> output: dtype"
     attrs = "dtype: type, Tindices: {int32, int64}"
-    effects = SideEffects(stateful=True, reads_only=True)
 
     @classmethod
     def value_attrs(cls, node: Node) -> dict[str, Any]:

@@ -33,34 +33,31 @@ class Rounding(Elementwise, abstract=True):
 
     signature = "x: T -> y: T"
     attrs = one_of(FLOATS)
+    algebra = AlgebraicFacts(idempotent=True)
     gradient = staticmethod(zero_gradient)
 
 
 class Floor(Rounding):
     """Largest integer not greater than x."""
 
-    algebra = AlgebraicFacts(idempotent=True)
     function = "floor"
 
 
 class Ceil(Rounding):
     """Smallest integer not less than x."""
 
-    algebra = AlgebraicFacts(idempotent=True)
     function = "ceil"
 
 
 class Rint(Rounding):
     """Nearest integer; ties to even."""
 
-    algebra = AlgebraicFacts(idempotent=True)
     function = "rint"
 
 
 class Round(Rounding):
     """Nearest integer, ties to even; integer tensors are unchanged."""
 
-    algebra = AlgebraicFacts(idempotent=True)
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     function = "rint"
 

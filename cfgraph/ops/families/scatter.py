@@ -186,6 +186,9 @@ class TensorScatterSub(TensorScatterOp):
 class TensorScatterExtreme(TensorScatterOp, abstract=True):
     """The elementwise extreme of a tensor and updates; equal extremes share the gradient."""
 
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
+
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         x, indices, updates = node.inputs
@@ -206,16 +209,12 @@ class TensorScatterExtreme(TensorScatterOp, abstract=True):
 class TensorScatterMin(TensorScatterExtreme):
     """Elementwise minimum of a tensor and the updates at index vectors."""
 
-    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
-    attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
     combiner = "min"
 
 
 class TensorScatterMax(TensorScatterExtreme):
     """Elementwise maximum of a tensor and the updates at index vectors."""
 
-    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
-    attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
     combiner = "max"
 
 
@@ -366,5 +365,3 @@ def _stitched_shape(context: InferenceContext, count: int) -> int | None:
 
 class ParallelDynamicStitch(DynamicStitch):
     """DynamicStitch for positions without repetitions."""
-
-    signature = "indices: N*int32, data: N*T -> merged: T"

@@ -276,6 +276,8 @@ class SegmentMean(SortedSegment):
 class SegmentExtreme(SortedSegment, abstract=True):
     """Extreme of the rows of each segment; 0 for an empty segment."""
 
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {REAL}, {IDS}"
     largest: ClassVar[bool]
 
     @classmethod
@@ -291,8 +293,6 @@ class SegmentExtreme(SortedSegment, abstract=True):
 class SegmentMax(SegmentExtreme):
     """Maximum of the rows of each segment; 0 for an empty segment."""
 
-    signature = "data: T, segment_ids: Tindices -> output: T"
-    attrs = f"T: {REAL}, {IDS}"
     ufunc = np.maximum
     largest = False
 
@@ -300,8 +300,6 @@ class SegmentMax(SegmentExtreme):
 class SegmentMin(SegmentExtreme):
     """Minimum of the rows of each segment; 0 for an empty segment."""
 
-    signature = "data: T, segment_ids: Tindices -> output: T"
-    attrs = f"T: {REAL}, {IDS}"
     ufunc = np.minimum
     largest = True
 

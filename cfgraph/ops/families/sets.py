@@ -60,6 +60,7 @@ def sparse_groups(
 class SetOperation(Op, abstract=True):
     """Difference, intersection, or union of the sets in two tensors, as a sparse tensor."""
 
+    attrs = f"set_operation: string, validate_indices: bool = true, {_TYPES}"
     placement = HostPlacement(host_only=True)
     gradient = staticmethod(no_gradient)
     # inputs of each operand: 1 for a dense tensor, 3 for a sparse one
@@ -118,7 +119,6 @@ class DenseToDenseSetOperation(SetOperation):
     """Set operation of two dense tensors."""
 
     signature = f"set1: T, set2: T -> {_RESULT}"
-    attrs = f"set_operation: string, validate_indices: bool = true, {_TYPES}"
     operands = (1, 1)
 
 
@@ -126,7 +126,6 @@ class DenseToSparseSetOperation(SetOperation):
     """Set operation of a dense and a sparse tensor."""
 
     signature = f"set1: T, set2_indices: int64, set2_values: T, set2_shape: int64 -> {_RESULT}"
-    attrs = f"set_operation: string, validate_indices: bool = true, {_TYPES}"
     operands = (1, 3)
 
 
@@ -137,7 +136,6 @@ class SparseToSparseSetOperation(SetOperation):
         "set1_indices: int64, set1_values: T, set1_shape: int64, set2_indices: int64, "
         f"set2_values: T, set2_shape: int64 -> {_RESULT}"
     )
-    attrs = f"set_operation: string, validate_indices: bool = true, {_TYPES}"
     operands = (3, 3)
 
 

@@ -32,6 +32,7 @@ _FLOATS = "T: {float16, bfloat16, float32, float64}"
 class LogitsOp(SameShape, abstract=True):
     """Function applied to each vector of logits along the last dimension."""
 
+    attrs = _FLOATS
     adapter = rounds_each_step
 
 
@@ -39,7 +40,6 @@ class Softmax(LogitsOp):
     """Softmax over the last dimension: exp(x) / sum(exp(x))."""
 
     signature = "logits: T -> softmax: T"
-    attrs = _FLOATS
 
     @staticmethod
     def kernel(xp: ModuleType, logits: Any) -> Any:
@@ -71,7 +71,6 @@ class LogSoftmax(LogitsOp):
     """Logarithm of the softmax over the last dimension."""
 
     signature = "logits: T -> logsoftmax: T"
-    attrs = _FLOATS
 
     @staticmethod
     def kernel(xp: ModuleType, logits: Any) -> Any:

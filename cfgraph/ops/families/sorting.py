@@ -238,14 +238,12 @@ class SearchBound(SameShape, abstract=True):
 class LowerBound(SearchBound):
     """Index of the first element of the sorted row that is >= the value."""
 
-    signature = "sorted_inputs: T, values: T -> output: out_type"
     side = "left"
 
 
 class UpperBound(SearchBound):
     """Index of the first element of the sorted row that is > the value."""
 
-    signature = "sorted_inputs: T, values: T -> output: out_type"
     side = "right"
 
 

@@ -246,6 +246,8 @@ BlockSizes = Sequence[int | None]
 class SpaceDepthOp(Op, abstract=True):
     """Layout handling and shape inference shared by the ops between space and depth."""
 
+    signature = "input: T -> output: T"
+    attrs = "block_size: int >= 2, data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
     # `rearranged` maps an NHWC image; `static_sizes` infers its height, width, and depth
     rearranged: ClassVar[Callable[..., Any]]
     static_sizes: ClassVar[Callable[..., list[int | None]]]
@@ -294,8 +296,6 @@ class SpaceDepthOp(Op, abstract=True):
 class SpaceToDepth(SpaceDepthOp):
     """Move each spatial block of an image to the depth dimension."""
 
-    signature = "input: T -> output: T"
-    attrs = "block_size: int >= 2, data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
     inverse = "DepthToSpace"
 
     @staticmethod
@@ -323,8 +323,6 @@ class SpaceToDepth(SpaceDepthOp):
 class DepthToSpace(SpaceDepthOp):
     """Move the depth of each pixel to a spatial block of pixels."""
 
-    signature = "input: T -> output: T"
-    attrs = "block_size: int >= 2, data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
     inverse = "SpaceToDepth"
 
     @staticmethod

@@ -234,6 +234,8 @@ class SparseSliceGrad(Op):
 class SparseDenseCwise(Op, abstract=True):
     """Operation of each element of a sparse tensor with a dense one that broadcasts to it."""
 
+    signature = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T -> output: T"
+    attrs = one_of(ALL_NUMBERS)
     placement = _HOST
     combine: ClassVar[Callable[..., Any]]
 
@@ -259,9 +261,6 @@ class SparseDenseCwise(Op, abstract=True):
     shape = staticmethod(lambda context: [require_rank(context.inputs[0], 2)[:1]])
 
 
-_CWISE: Final = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T -> output: T"
-
-
 def _divide(x: Any, y: Any) -> Any:
     if not np.issubdtype(x.dtype, np.integer):
         return x / y
@@ -273,8 +272,6 @@ def _divide(x: Any, y: Any) -> Any:
 class SparseDenseCwiseAdd(SparseDenseCwise):
     """Sum of a sparse tensor and a dense one at the present elements."""
 
-    signature = _CWISE
-    attrs = one_of(ALL_NUMBERS)
     combine = staticmethod(np.add)
     gradient = staticmethod(lambda g, node, dz: (None, dz, None, lambda: _scattered(g, dz, node)))
 
@@ -282,8 +279,6 @@ class SparseDenseCwiseAdd(SparseDenseCwise):
 class SparseDenseCwiseMul(SparseDenseCwise):
     """Product of a sparse tensor and a dense one."""
 
-    signature = _CWISE
-    attrs = one_of(ALL_NUMBERS)
     combine = staticmethod(np.multiply)
 
     @staticmethod
@@ -300,8 +295,6 @@ class SparseDenseCwiseMul(SparseDenseCwise):
 class SparseDenseCwiseDiv(SparseDenseCwise):
     """Quotient of a sparse tensor and a dense one."""
 
-    signature = _CWISE
-    attrs = one_of(ALL_NUMBERS)
     combine = staticmethod(_divide)
 
     @staticmethod

@@ -55,9 +55,15 @@ class SparseSoftmax(Op):
         return None, g.Mul(y, g.SparseDenseCwiseAdd(indices, dy, shape, g.Neg(sums))), None
 
 
+_REDUCTION: Final = (
+    "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32"
+)
+
+
 class SparseReduction(Op, abstract=True):
     """Reduction of a sparse tensor over axes to a dense one."""
 
+    signature = f"{_REDUCTION} -> output: T"
     placement = _HOST
     combine: ClassVar[Callable[..., Any]]
 
@@ -120,16 +126,12 @@ def _reduced_shape(context: InferenceContext) -> Shape:
     return Shape(dims)
 
 
-_REDUCTION: Final = (
-    "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32"
-)
 _SPARSE_OUTPUT: Final = "output_indices: int64, output_values: T, output_shape: int64"
 
 
 class SparseReduceSum(SparseReduction):
     """Sum over axes, dense."""
 
-    signature = f"{_REDUCTION} -> output: T"
     attrs = f"keep_dims: bool = false, {one_of(ALL_NUMBERS)}"
     combine = np.add
 
@@ -152,7 +154,6 @@ class SparseReduceSum(SparseReduction):
 class SparseReduceMax(SparseReduction):
     """Maximum over axes, dense."""
 
-    signature = f"{_REDUCTION} -> output: T"
     attrs = f"keep_dims: bool = false, {one_of(REAL)}"
     combine = np.maximum
 
@@ -160,6 +161,7 @@ class SparseReduceMax(SparseReduction):
 class SparseOutputReduction(Op, abstract=True):
     """Reduction of a sparse tensor over axes to a sparse one."""
 
+    signature = f"{_REDUCTION} -> {_SPARSE_OUTPUT}"
     placement = _HOST
     combine: ClassVar[Callable[..., Any]]
 
@@ -184,7 +186,6 @@ class SparseOutputReduction(Op, abstract=True):
 class SparseReduceSumSparse(SparseOutputReduction):
     """Sum over axes, sparse."""
 
-    signature = f"{_REDUCTION} -> {_SPARSE_OUTPUT}"
     attrs = f"keep_dims: bool = false, {one_of(ALL_NUMBERS)}"
     combine = np.add
 
@@ -192,6 +193,5 @@ class SparseReduceSumSparse(SparseOutputReduction):
 class SparseReduceMaxSparse(SparseOutputReduction):
     """Maximum over axes, sparse."""
 
-    signature = f"{_REDUCTION} -> {_SPARSE_OUTPUT}"
     attrs = f"keep_dims: bool = false, {one_of(REAL)}"
     combine = np.maximum

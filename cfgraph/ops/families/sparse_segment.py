@@ -31,6 +31,8 @@ _SPARSE = "sparse_gradient: bool = false"
 class SparseSegmentOp(Op, abstract=True):
     """Sum by segment of the rows that `indices` selects, divided by count ** `weight`."""
 
+    signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
+    attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
     # exponent of the row count in the divisor: 0 sum, 1 mean, 0.5 square root
     weight: ClassVar[float] = 0
     compilation = CompilerSupport(traceable=False)
@@ -103,7 +105,6 @@ def _segment_divisor(ids: Any, size: int, weight: float, rows: Any) -> Any:
 class SparseSegmentSum(SparseSegmentOp):
     """Sum of the selected rows of each segment."""
 
-    signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
     attrs = f"T: {REAL}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
     adjoint = "SparseSegmentSumGrad"
 
@@ -111,8 +112,6 @@ class SparseSegmentSum(SparseSegmentOp):
 class SparseSegmentMean(SparseSegmentOp):
     """Mean of the selected rows of each segment."""
 
-    signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
-    attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
     adjoint = "SparseSegmentMeanGrad"
     weight = 1
 
@@ -120,8 +119,6 @@ class SparseSegmentMean(SparseSegmentOp):
 class SparseSegmentSqrtN(SparseSegmentOp):
     """Sum of the selected rows of each segment, divided by the square root of their number."""
 
-    signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
-    attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
     adjoint = "SparseSegmentSqrtNGrad"
     weight = 0.5
 
@@ -159,6 +156,10 @@ class SparseSegmentSqrtNWithNumSegments(SparseSegmentSqrtN):
 class SparseSegmentGradOp(Op, abstract=True):
     """Gradient: each segment's row, scaled as in the forward op, added to its source rows."""
 
+    signature = (
+        "grad: T, indices: Tidx, segment_ids: Tsegmentids, output_dim0: const int32 -> output: T"
+    )
+    attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}"
     weight: ClassVar[float] = 0
     compilation = CompilerSupport(traceable=False)
 
@@ -206,27 +207,21 @@ class SparseSegmentGradOp(Op, abstract=True):
         )
 
 
-_GRAD = "grad: T, indices: Tidx, segment_ids: Tsegmentids, output_dim0: const int32 -> output: T"
 _GRAD_V2 = (
     "grad: T, indices: Tidx, segment_ids: Tsegmentids, dense_output_dim0: const int32 "
     "-> output: T, sorted_unique_indices: Tidx"
 )
-_GRAD_ATTRS = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}"
 
 
 class SparseSegmentSumGrad(SparseSegmentGradOp):
     """Gradient of SparseSegmentSum."""
 
-    signature = _GRAD
-    attrs = _GRAD_ATTRS
     adjoint = "SparseSegmentSumWithNumSegments"
 
 
 class SparseSegmentMeanGrad(SparseSegmentGradOp):
     """Gradient of SparseSegmentMean."""
 
-    signature = _GRAD
-    attrs = _GRAD_ATTRS
     adjoint = "SparseSegmentMeanWithNumSegments"
     weight = 1
 
@@ -234,8 +229,6 @@ class SparseSegmentMeanGrad(SparseSegmentGradOp):
 class SparseSegmentSqrtNGrad(SparseSegmentGradOp):
     """Gradient of SparseSegmentSqrtN."""
 
-    signature = _GRAD
-    attrs = _GRAD_ATTRS
     adjoint = "SparseSegmentSqrtNWithNumSegments"
     weight = 0.5
 
@@ -244,7 +237,6 @@ class SparseSegmentSumGradV2(SparseSegmentGradOp):
     """Gradient of SparseSegmentSum as rows of the distinct indices, and those indices."""
 
     signature = _GRAD_V2
-    attrs = _GRAD_ATTRS
     adjoint = "SparseSegmentSumWithNumSegments"
 
 
@@ -252,7 +244,6 @@ class SparseSegmentMeanGradV2(SparseSegmentGradOp):
     """Gradient of SparseSegmentMean as rows of the distinct indices, and those indices."""
 
     signature = _GRAD_V2
-    attrs = _GRAD_ATTRS
     adjoint = "SparseSegmentMeanWithNumSegments"
     weight = 1
 
@@ -261,6 +252,5 @@ class SparseSegmentSqrtNGradV2(SparseSegmentGradOp):
     """Gradient of SparseSegmentSqrtN as rows of the distinct indices, and those indices."""
 
     signature = _GRAD_V2
-    attrs = _GRAD_ATTRS
     adjoint = "SparseSegmentSqrtNWithNumSegments"
     weight = 0.5

@@ -69,13 +69,14 @@ class Stack(Resource):
 class StackHandle(Op, abstract=True):
     """Base class of the ops that create a stack and return its handle."""
 
+    attrs = "elem_type: type, stack_name: string = ''"
+    effects = SideEffects(stateful=True, atomic=True)
+
 
 class StackV2(StackHandle):
     """New stack that holds at most `max_size` values; a negative size means no limit."""
 
     signature = "max_size: host int32 -> handle: resource"
-    attrs = "elem_type: type, stack_name: string = ''"
-    effects = SideEffects(stateful=True, atomic=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -96,8 +97,6 @@ class Stack_(StackHandle, name="Stack"):
     """New stack without a limit, with a legacy handle."""
 
     signature = "-> handle: Ref(string)"
-    attrs = "elem_type: type, stack_name: string = ''"
-    effects = SideEffects(stateful=True, atomic=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -108,6 +108,8 @@ class StatelessRandom(Op, abstract=True):
 class SeededRandom(StatelessRandom, abstract=True):
     """Random op whose stream is derived from a seed of two integers."""
 
+    signature = "shape: const T, seed: host Tseed -> output: dtype"
+    attrs = _FLOAT + _SEEDED
     compilation = _SEEDED_SUPPORT
 
     @classmethod
@@ -117,6 +119,11 @@ class SeededRandom(StatelessRandom, abstract=True):
 
 class KeyedRandom(StatelessRandom, abstract=True):
     """Random op whose stream is derived from a key and a counter."""
+
+    signature = (
+        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32 -> output: dtype"
+    )
+    attrs = _FLOAT + _KEYED
 
     @classmethod
     def kernel(
@@ -128,31 +135,24 @@ class KeyedRandom(StatelessRandom, abstract=True):
 class StatelessRandomUniform(SeededRandom):
     """Uniform distribution on [0, 1), from a seed."""
 
-    signature = "shape: const T, seed: host Tseed -> output: dtype"
-    attrs = _FLOAT + _SEEDED
     draw = staticmethod(philox.draw_uniform)
 
 
 class StatelessRandomNormal(SeededRandom):
     """Standard normal distribution, from a seed."""
 
-    signature = "shape: const T, seed: host Tseed -> output: dtype"
-    attrs = _FLOAT + _SEEDED
     draw = staticmethod(philox.draw_normal)
 
 
 class StatelessTruncatedNormal(SeededRandom):
     """Standard normal distribution truncated at two deviations, from a seed."""
 
-    signature = "shape: const T, seed: host Tseed -> output: dtype"
-    attrs = _FLOAT + _SEEDED
     draw = staticmethod(philox.draw_truncated_normal)
 
 
 class StatelessRandomUniformFullInt(SeededRandom):
     """Uniform distribution over all integers of the dtype, from a seed."""
 
-    signature = "shape: const T, seed: host Tseed -> output: dtype"
     attrs = (
         "dtype: {int32, int64, uint32, uint64} = uint64, T: {int32, int64} = int32, "
         "Tseed: {int32, int64, uint32, uint64} = int64"
@@ -164,39 +164,24 @@ class StatelessRandomUniformFullInt(SeededRandom):
 class StatelessRandomUniformV2(KeyedRandom):
     """Uniform distribution on [0, 1), from a key and a counter."""
 
-    signature = (
-        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32 -> output: dtype"
-    )
-    attrs = _FLOAT + _KEYED
     draw = staticmethod(philox.draw_uniform)
 
 
 class StatelessRandomNormalV2(KeyedRandom):
     """Standard normal distribution, from a key and a counter."""
 
-    signature = (
-        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32 -> output: dtype"
-    )
-    attrs = _FLOAT + _KEYED
     draw = staticmethod(philox.draw_normal)
 
 
 class StatelessTruncatedNormalV2(KeyedRandom):
     """Standard normal distribution truncated at two deviations, from a key and a counter."""
 
-    signature = (
-        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32 -> output: dtype"
-    )
-    attrs = _FLOAT + _KEYED
     draw = staticmethod(philox.draw_truncated_normal)
 
 
 class StatelessRandomUniformFullIntV2(KeyedRandom):
     """Uniform distribution over all integers of the dtype, from a key and a counter."""
 
-    signature = (
-        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32 -> output: dtype"
-    )
     attrs = "dtype: {int32, int64, uint32, uint64} = uint64, " + _KEYED
     draw = staticmethod(philox.draw_full_range_integers)
 

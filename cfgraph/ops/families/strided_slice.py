@@ -379,6 +379,7 @@ class TensorStridedSliceUpdate(SameShape):
 class SliceAssignOp(Op, abstract=True):
     """Assignment to a strided slice of a variable."""
 
+    attrs = f"Index: {{int32, int64}}, {MASKS}"
     effects = SideEffects(stateful=True)
     index = _slice_index
 
@@ -396,7 +397,6 @@ class StridedSliceAssign(SliceAssignOp):
         "ref: Ref(T), begin: host Index, end: host Index, strides: host Index, value: T "
         "-> output_ref: Ref(T)"
     )
-    attrs = f"Index: {{int32, int64}}, {MASKS}"
     shape = staticmethod(lambda context: [context.inputs[0]])
 
 
@@ -406,4 +406,3 @@ class ResourceStridedSliceAssign(SliceAssignOp):
     signature = (
         "ref: resource, begin: host Index, end: host Index, strides: host Index, value: T ->"
     )
-    attrs = f"Index: {{int32, int64}}, {MASKS}"

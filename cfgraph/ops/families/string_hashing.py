@@ -210,6 +210,8 @@ def _hashes(compute: Callable[[Any], Any], texts: list[bytes]) -> Any:
 class HashBucket(SameShape, abstract=True):
     """A bucket number for each string, by a hash function."""
 
+    signature = "input: string -> output: int64"
+    attrs = "num_buckets: int >= 1"
     placement = HostPlacement(host_only=True)
     function: ClassVar[Callable[..., Any]]
 
@@ -232,15 +234,12 @@ class HashBucket(SameShape, abstract=True):
 class StringToHashBucketFast(HashBucket):
     """Bucket of each string: its FarmHash fingerprint modulo their number."""
 
-    signature = "input: string -> output: int64"
-    attrs = "num_buckets: int >= 1"
     function = staticmethod(farm_hash)
 
 
 class StringToHashBucketStrong(HashBucket):
     """Buckets by SipHash with a key of two numbers."""
 
-    signature = "input: string -> output: int64"
     attrs = "num_buckets: int >= 1, key: list(int)"
 
     @classmethod
@@ -256,5 +255,4 @@ class StringToHashBucket(HashBucket):
     """Buckets by the hash of TensorFlow's first versions."""
 
     signature = "string_tensor: string -> output: int64"
-    attrs = "num_buckets: int >= 1"
     function = staticmethod(legacy_hash)

@@ -36,6 +36,8 @@ from cfgraph.ops.opdef.shape_functions import (
 class UnsortedSegmentOp(SegmentOp, abstract=True):
     """Reduction of slices by unsorted segment number; negative numbers are dropped."""
 
+    signature = "data: T, segment_ids: Tindices, num_segments: const Tnumsegments -> output: T"
+    attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc: ClassVar[Any]
     sums = "UnsortedSegmentSum"
     drops = True
@@ -97,7 +99,6 @@ def combine_unsorted_segments(
 class UnsortedSegmentSum(UnsortedSegmentOp):
     """Sum of the slices of each segment."""
 
-    signature = "data: T, segment_ids: Tindices, num_segments: const Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, Tindices: {{int16, int32, int64}}, {COUNT}"
     ufunc = np.add
 
@@ -107,7 +108,6 @@ class UnsortedSegmentSum(UnsortedSegmentOp):
 class UnsortedSegmentProd(UnsortedSegmentOp):
     """Product of the slices of each segment; 1 for an empty segment."""
 
-    signature = "data: T, segment_ids: Tindices, num_segments: const Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
     ufunc = np.multiply
 
@@ -121,8 +121,6 @@ class UnsortedSegmentProd(UnsortedSegmentOp):
 class UnsortedSegmentMax(UnsortedSegmentOp):
     """Maximum of the slices of each segment; the lowest finite number for an empty segment."""
 
-    signature = "data: T, segment_ids: Tindices, num_segments: const Tnumsegments -> output: T"
-    attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc = np.maximum
     # the propagation of NaN depends on the order of the slices
     compilation = replace(UnsortedSegmentOp.compilation, traceable=False)
@@ -137,8 +135,6 @@ class UnsortedSegmentMax(UnsortedSegmentOp):
 class UnsortedSegmentMin(UnsortedSegmentOp):
     """Minimum of the slices of each segment; the highest finite number for an empty segment."""
 
-    signature = "data: T, segment_ids: Tindices, num_segments: const Tnumsegments -> output: T"
-    attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc = np.minimum
     compilation = replace(UnsortedSegmentOp.compilation, traceable=False)
 

@@ -145,8 +145,6 @@ class VariableV2(Op):
 class VariableV1(VariableV2, name="Variable"):
     """VariableV2 in its older form, in which shape [] stands for an unknown shape."""
 
-    signature = "-> ref: Ref(dtype)"
-
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         shape: Shape = context.attr("shape")
@@ -230,6 +228,8 @@ class Assign(Op):
 class AssignUpdateOp(Op, abstract=True):
     """Assign `combine(value, operand)` to a variable; forwards the reference."""
 
+    signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
+    attrs = f"T: {NUMERIC}, use_locking: bool = false"
     effects = SideEffects(stateful=True)
     gradient = staticmethod(no_gradient)
     combine: ClassVar[Callable[[Any, Any], Any]]
@@ -251,16 +251,12 @@ class AssignUpdateOp(Op, abstract=True):
 class AssignAdd(AssignUpdateOp):
     """Add to a variable; forwards the reference."""
 
-    signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
-    attrs = f"T: {NUMERIC}, use_locking: bool = false"
     combine = operator.add
 
 
 class AssignSub(AssignUpdateOp):
     """Subtract from a variable; forwards the reference."""
 
-    signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
-    attrs = f"T: {NUMERIC}, use_locking: bool = false"
     combine = operator.sub
 
 
