@@ -71,10 +71,7 @@ def _half_softplus(epsilon: float, x: Any) -> Any:
 class Softsign(Activation):
     """Softsign function x / (1 + |x|)."""
 
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any) -> Any:
-        return x / (1 + xp.abs(x))
-
+    kernel = staticmethod(lambda xp, x: x / (1 + xp.abs(x)))
     gradient = gradient_from_input(lambda g, dy, x: g.SoftsignGrad(dy, x))
 
 

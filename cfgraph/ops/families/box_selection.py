@@ -225,10 +225,7 @@ class NonMaxSuppressionV2(BoxSelection):
     )
     attrs = _THRESHOLD
     adapter = on_host
-
-    @staticmethod
-    def kernel(xp: ModuleType, *inputs: Any) -> Any:
-        return _select(*inputs)[0]
+    kernel = staticmethod(lambda xp, *inputs: _select(*inputs)[0])
 
 
 class NonMaxSuppressionV3(NonMaxSuppressionV2):

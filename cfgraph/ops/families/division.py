@@ -92,11 +92,7 @@ class TruncateDiv(Division):
     """Quotient rounded toward zero."""
 
     gradient = staticmethod(zero_gradient)
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.trunc(x / y)
-
+    kernel = staticmethod(lambda xp, x, y: xp.trunc(x / y))
     integer_function = staticmethod(truncated_quotient)
 
 
@@ -104,11 +100,7 @@ class FloorDiv(Division):
     """Quotient rounded down."""
 
     gradient = staticmethod(zero_gradient)
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.floor(x / y)
-
+    kernel = staticmethod(lambda xp, x, y: xp.floor(x / y))
     integer_function = operator.floordiv
 
 
@@ -181,10 +173,7 @@ class MulNoNan(BinaryOp):
     """Product, 0 where y is 0 even if x is infinite or NaN."""
 
     attrs = one_of(FLOATS, COMPLEX)
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.where(y == 0, xp.zeros((), y.dtype), x * y)
+    kernel = staticmethod(lambda xp, x, y: xp.where(y == 0, xp.zeros((), y.dtype), x * y))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -218,9 +207,7 @@ class NoNanProduct(BinaryOp, abstract=True):
 class Xlogy(NoNanProduct):
     """Product x log(y), 0 where x is 0."""
 
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log(y))
+    kernel = staticmethod(lambda xp, x, y: xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log(y)))
 
     @staticmethod
     def y_derivative(g: GradientBuilder, x: Output, y: Output) -> Output:
@@ -230,9 +217,7 @@ class Xlogy(NoNanProduct):
 class Xlog1py(NoNanProduct):
     """Product x log(1 + y), 0 where x is 0."""
 
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log1p(y))
+    kernel = staticmethod(lambda xp, x, y: xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log1p(y)))
 
     @staticmethod
     def y_derivative(g: GradientBuilder, x: Output, y: Output) -> Output:
@@ -242,9 +227,7 @@ class Xlog1py(NoNanProduct):
 class Xdivy(NoNanProduct):
     """Quotient x / y, 0 where x is 0."""
 
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.where(x == 0, xp.zeros((), x.dtype), x / y)
+    kernel = staticmethod(lambda xp, x, y: xp.where(x == 0, xp.zeros((), x.dtype), x / y))
 
     @staticmethod
     def y_derivative(g: GradientBuilder, x: Output, y: Output) -> Output:

@@ -99,11 +99,7 @@ class Rsqrt(ElementaryFunction):
     """Reciprocal of the square root."""
 
     adapter = in_float32
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any) -> Any:
-        return xp.reciprocal(xp.sqrt(x))
-
+    kernel = staticmethod(lambda xp, x: xp.reciprocal(xp.sqrt(x)))
     gradient = gradient_from_op("RsqrtGrad")
 
 
@@ -222,10 +218,7 @@ class Sigmoid(SameShape):
         kernel = _logistic_kernel(dtype) if is_fast else super().bind(node, xp)
         return computed_in_float32(kernel, dtype)
 
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any) -> Any:
-        return xp.reciprocal(1 + xp.exp(-x))
-
+    kernel = staticmethod(lambda xp, x: xp.reciprocal(1 + xp.exp(-x)))
     gradient = gradient_from_output(lambda g, dy, y: g.SigmoidGrad(y, dy))
 
 
@@ -340,10 +333,7 @@ class TanhGrad(GradientFromResult):
     """Gradient of Tanh, computed from its output: dy (1 - y²)."""
 
     expression = staticmethod(lambda y, dy: dy * (1 - y * y))
-
-    @staticmethod
-    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
-        return _scale_in_place(1 - y * y, dy)
+    kernel = staticmethod(lambda xp, y, dy: _scale_in_place(1 - y * y, dy))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -390,9 +380,7 @@ class SqrtGrad(UnboundedGradient):
 class RsqrtGrad(UnboundedGradient):
     """Gradient of Rsqrt, computed from its output: -dy y³ / 2."""
 
-    @staticmethod
-    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
-        return dy * dy.dtype.type(-0.5) * y * (y * y)
+    kernel = staticmethod(lambda xp, y, dy: dy * dy.dtype.type(-0.5) * y * (y * y))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -406,9 +394,7 @@ class RsqrtGrad(UnboundedGradient):
 class ReciprocalGrad(UnboundedGradient):
     """Gradient of Reciprocal, computed from its output: -dy y²."""
 
-    @staticmethod
-    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
-        return -dy * (y * y)
+    kernel = staticmethod(lambda xp, y, dy: -dy * (y * y))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

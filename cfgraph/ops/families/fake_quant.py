@@ -86,10 +86,7 @@ class FakeQuantWithMinMaxArgs(SameShape):
     # compilers fuse multiplication and addition, which rounds halves differently
     compilation = CompilerSupport(traceable=False)
     steps = _constant_steps
-
-    @staticmethod
-    def kernel(xp: ModuleType, steps: QuantizationSteps, /, inputs: Any) -> Any:
-        return _quantize(xp, inputs, steps, divide=False)
+    kernel = staticmethod(lambda xp, steps, /, inputs: _quantize(xp, inputs, steps, divide=False))
 
 
 class FakeQuantWithMinMaxArgsGradient(SameShape):

@@ -106,9 +106,7 @@ class GeneratorSampler(Op, abstract=True):
         stream = reserve_numbers(cell, algorithm, count)
         return xp.asarray(draw_in_shape(cls.draw, stream, shape, dtype.numpy))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.shape_value(2)]
+    shape = staticmethod(lambda context: [context.shape_value(2)])
 
 
 _NOT_FLOAT: Final = (

@@ -122,11 +122,7 @@ class MatrixDeterminant(MatrixOp):
 
     signature = "input: T -> output: T"
     compilation = CompilerSupport(compiled=False)
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any) -> Any:
-        return xp.linalg.det(x)
-
+    kernel = staticmethod(lambda xp, x: xp.linalg.det(x))
     shape = staticmethod(lambda context: [square_dims(context.inputs[0])[0]])
     gradient = staticmethod(matrix_calculus.determinant_gradient)
 

@@ -369,10 +369,7 @@ class All(Reduction):
 
     signature = "input: bool, reduction_indices: const Tidx -> output: bool"
     attrs = _REDUCTION_ATTRS
-
-    @staticmethod
-    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
-        return value.all(axis=axes, keepdims=keep)
+    kernel = staticmethod(lambda xp, value, axes, keep: value.all(axis=axes, keepdims=keep))
 
 
 class AnyReduction(Reduction, name="Any"):
@@ -382,10 +379,7 @@ class AnyReduction(Reduction, name="Any"):
 
     signature = "input: bool, reduction_indices: const Tidx -> output: bool"
     attrs = _REDUCTION_ATTRS
-
-    @staticmethod
-    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
-        return value.any(axis=axes, keepdims=keep)
+    kernel = staticmethod(lambda xp, value, axes, keep: value.any(axis=axes, keepdims=keep))
 
 
 class ArgExtremum(Op, abstract=True):

@@ -120,11 +120,7 @@ class TopK(Op):
     signature = "input: T -> values: T, indices: int32"
     attrs = f"k: int >= 0, sorted: bool = true, T: {REAL}"
     compilation = CompilerSupport(compiled=False)
-
-    @staticmethod
-    def kernel(xp: ModuleType, k: int, /, value: Any) -> Any:
-        return _top_k(xp, value, k, np.int32)
-
+    kernel = staticmethod(lambda xp, k, /, value: _top_k(xp, value, k, np.int32))
     shape = staticmethod(lambda context: [_top_k_shape(context.inputs[0], context.attr("k"))] * 2)
     gradient = TopKV2.gradient
 

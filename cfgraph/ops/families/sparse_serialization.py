@@ -110,10 +110,7 @@ class DeserializeSparse(Op):
     )
     attrs = "dtype: type, Tserialized: {string, variant} = string"
     placement = _HOST
-
-    @staticmethod
-    def kernel(xp: ModuleType, dtype: DType, /, serialized: Any) -> Any:
-        return _stacked(serialized, dtype)
+    kernel = staticmethod(lambda xp, dtype, /, serialized: _stacked(serialized, dtype))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

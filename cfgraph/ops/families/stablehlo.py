@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Op
 from cfgraph.ops.opdef.resources import Step
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.stablehlo_modules import module_call, run_module
 
 
@@ -32,6 +29,4 @@ class XlaCallModule(Op):
         results = run_module(module_call(node), inputs)
         return results[0] if len(results) == 1 else results or None
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return list(context.attr("Sout"))
+    shape = staticmethod(lambda context: list(context.attr("Sout")))

@@ -129,10 +129,7 @@ class StackPopV2(Op):
     signature = "handle: host resource -> elem: elem_type"
     effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(swap_role="pop")
-
-    @staticmethod
-    def kernel(xp: ModuleType, elem_type: DType, /, step: Any, stack: Any) -> Any:
-        return evaluated(stack.pop(elem_type))
+    kernel = staticmethod(lambda xp, elem_type, /, step, stack: evaluated(stack.pop(elem_type)))
 
 
 class StackCloseV2(Op):

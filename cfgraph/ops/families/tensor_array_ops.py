@@ -242,13 +242,7 @@ class TensorArrayReadV3(TensorArrayOp):
     access = "read"
     algebra = AlgebraicFacts(product_role="reads")
     gradient = staticmethod(read_gradient)
-
-    @staticmethod
-    def kernel(
-        xp: ModuleType, dtype: DType, /, step: Any, array: Any, index: Any, flow: Any
-    ) -> Any:
-        return array.get(index, dtype)
-
+    kernel = staticmethod(lambda xp, dtype, /, step, array, index, flow: array.get(index, dtype))
     shape = staticmethod(lambda context: [UNKNOWN_SHAPE])
 
 
