@@ -314,16 +314,8 @@ class CombinedNonMaxSuppression(Op):
     adapter = on_host
 
     @staticmethod
-    def kernel(
-        xp: ModuleType,
-        pad_per_class: bool,
-        clip_boxes: bool,
-        /,
-        boxes: Any,
-        scores: Any,
-        *rest: Any,
-    ) -> Any:
-        size, total, threshold, score_threshold = rest
+    def kernel(xp: ModuleType, pad_per_class: bool, clip_boxes: bool, /, *inputs: Any) -> Any:
+        boxes, scores, size, total, threshold, score_threshold = inputs
         count = output_count(size, "max_size_per_class")
         total = output_count(total, "max_total_size")
         if not total or not count:

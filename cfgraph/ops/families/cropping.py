@@ -112,16 +112,8 @@ class CropAndResize(Op):
     bilinear = _is_bilinear
 
     @staticmethod
-    def kernel(
-        xp: ModuleType,
-        bilinear: Any,
-        extrapolation_value: float,
-        /,
-        image: Any,
-        boxes: Any,
-        index: Any,
-        size: Any,
-    ) -> Any:
+    def kernel(xp: ModuleType, bilinear: Any, extrapolation_value: float, /, *inputs: Any) -> Any:
+        image, boxes, index, size = inputs
         check_image_batch(image)
         height, width = check_image_size(size)
         reserve_array((len(boxes), height, width, max(image.shape[3], 1)), 4)

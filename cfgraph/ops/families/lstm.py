@@ -237,18 +237,8 @@ class LSTMBlockCellGrad(LstmOp):
     attrs = "use_peephole: bool, T: {float16, float32}"
 
     @classmethod
-    def kernel(
-        cls,
-        xp: ModuleType,
-        use_peephole: bool,
-        node: Node,
-        /,
-        x: Any,
-        cs_prev: Any,
-        h_prev: Any,
-        w: Any,
-        *rest: Any,
-    ) -> Any:
+    def kernel(cls, xp: ModuleType, use_peephole: bool, node: Node, /, *inputs: Any) -> Any:
+        x, cs_prev, h_prev, w, *rest = inputs
         peepholes, b, values, (cs_grad, h_grad) = rest[:3], rest[3], rest[4:10], rest[10:]
         check_peephole_vectors(peepholes)
         check_lstm_shapes(x, cs_prev, h_prev, w, peepholes if use_peephole else (), b)
@@ -323,18 +313,8 @@ class BlockLSTMGrad(LstmOp):
     attrs = "use_peephole: bool, T: {float16, float32}"
 
     @classmethod
-    def kernel(
-        cls,
-        xp: ModuleType,
-        node: Node,
-        /,
-        length: Any,
-        x: Any,
-        cs_prev: Any,
-        h_prev: Any,
-        w: Any,
-        *rest: Any,
-    ) -> Any:
+    def kernel(cls, xp: ModuleType, node: Node, /, *inputs: Any) -> Any:
+        length, x, cs_prev, h_prev, w, *rest = inputs
         check_sequence_length(length, x)
         check_lstm_shapes(x, cs_prev, h_prev, w, rest[:3], rest[3])
         peepholes, (i, cs, f, o, ci, co, h) = rest[:3], rest[4:11]

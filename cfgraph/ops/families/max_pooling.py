@@ -134,16 +134,8 @@ class MaxPoolingGradient(Pooling, abstract=True):
     adjoint: ClassVar[str]
 
     @classmethod
-    def kernel(
-        cls,
-        xp: ModuleType,
-        window_function: WindowFunction,
-        /,
-        x: Any,
-        y: Any,
-        dy: Any,
-        *sizes: Any,
-    ) -> Any:
+    def kernel(cls, xp: ModuleType, window_function: WindowFunction, /, *inputs: Any) -> Any:
+        x, y, dy, *sizes = inputs
         window = window_function(*sizes)
         window.check_flat("MaxPoolingGrad")
         x, y, dy = (window.layout.channels_last(xp, v) for v in (x, y, dy))
@@ -297,7 +289,7 @@ class MaxPoolWithArgmax(ArgmaxPooling):
     def kernel(
         cls,
         xp: ModuleType,
-        flat_window: PoolingWindow,
+        flat_window: Any,
         Targmax: DType,
         include_batch_in_index: bool,
         /,

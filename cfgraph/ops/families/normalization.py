@@ -315,18 +315,9 @@ class BatchNormalizationGradient(Op, abstract=True):
 
     @staticmethod
     def kernel(
-        xp: ModuleType,
-        data_format: bytes,
-        is_training: bool,
-        epsilon: float,
-        /,
-        dy: Any,
-        x: Any,
-        scale: Any,
-        mean: Any,
-        variance: Any,
-        *_: Any,
+        xp: ModuleType, data_format: bytes, is_training: bool, epsilon: float, /, *inputs: Any
     ) -> Any:
+        dy, x, scale, mean, variance, *_ = inputs
         channels_first = data_format.startswith(b"NC")
         if dy.shape != x.shape:
             raise OpError(f"y_backprop has shape {list(dy.shape)}, x has {list(x.shape)}")

@@ -153,16 +153,9 @@ class Dequantize(SameShape):
 
     @staticmethod
     def kernel(
-        xp: ModuleType,
-        source: QuantizedRange,
-        dtype: DType,
-        narrow_range: bool,
-        node: Node,
-        /,
-        x: Any,
-        low: Any,
-        high: Any,
+        xp: ModuleType, node: Node, source: Any, dtype: DType, narrow_range: bool, /, *inputs: Any
     ) -> Any:
+        x, low, high = inputs
         low, high = channel_ranges(node, x, np.asarray(low), np.asarray(high))
         numbers = x.astype(np.float64)
         if source.mode == "SCALED":

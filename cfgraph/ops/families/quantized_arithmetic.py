@@ -315,14 +315,9 @@ class QuantizedBatchNormWithGlobalNormalization(QuantizedOp):
 
     @staticmethod
     def kernel(
-        xp: ModuleType,
-        variance_epsilon: float,
-        scale_after_normalization: bool,
-        /,
-        x: Any,
-        *rest: Any,
+        xp: ModuleType, variance_epsilon: float, scale_after_normalization: bool, /, *inputs: Any
     ) -> Any:
-        low, high, *moments = rest
+        x, low, high, *moments = inputs
         _check_moments(x, moments[::3])
         with np.errstate(all="ignore"):
             mean, variance, beta, gamma = (
@@ -334,9 +329,9 @@ class QuantizedBatchNormWithGlobalNormalization(QuantizedOp):
             shift = -mean * scale + beta
         # 10 bits for the fraction, and room for numbers up to a million
         total = interval(np.int32, -(1 << 20), 1 << 20)
-        inputs = requantized(x, interval(x.dtype, low, high), total)
+        numbers = requantized(x, interval(x.dtype, low, high), total)
         factors, shifts = total.quantized(scale), total.quantized(shift)
-        products = wrapped_int32(inputs.astype(np.int64) * factors).astype(np.int64)
+        products = wrapped_int32(numbers.astype(np.int64) * factors).astype(np.int64)
         one = int(total.quantized(1))
         quotients = truncated_quotient(products, one)
         return with_range(wrapped_int32(quotients + shifts), total)

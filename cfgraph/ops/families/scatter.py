@@ -81,15 +81,8 @@ class ScatterNd(Op):
     attrs = f"Tindices: {{int16, int32, int64}}, {_BAD_INDICES_ATTR}"
 
     @staticmethod
-    def kernel(
-        xp: ModuleType,
-        bad_indices_policy: bytes,
-        T: DType,
-        /,
-        indices: Any,
-        updates: Any,
-        shape: Any,
-    ) -> Any:
+    def kernel(xp: ModuleType, bad_indices_policy: bytes, T: DType, /, *inputs: Any) -> Any:
+        indices, updates, shape = inputs
         sizes = shape.tolist()
         if shape.ndim != 1:
             raise OpError(f"Shape must be a vector, got shape {list(shape.shape)}")

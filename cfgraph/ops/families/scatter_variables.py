@@ -112,15 +112,9 @@ class ScatterPositions(ScatterUpdate, abstract=True):
 
     @classmethod
     def kernel(
-        cls,
-        xp: ModuleType,
-        bad_indices_policy: bytes,
-        /,
-        step: Any,
-        cell: Variable,
-        indices: Any,
-        updates: Any,
+        cls, xp: ModuleType, bad_indices_policy: bytes, /, step: Any, cell: Variable, *inputs: Any
     ) -> Any:
+        indices, updates = inputs
         array = cell.read()
         whole, vectors = with_index_depth(xp, array, indices)
         index, bad = index_vectors(xp, vectors, whole.shape, check=bad_indices_policy != b"IGNORE")

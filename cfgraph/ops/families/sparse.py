@@ -162,15 +162,8 @@ class SparseToDense(Op):
     gradient = staticmethod(sparse_to_dense_gradient)
 
     @staticmethod
-    def kernel(
-        xp: ModuleType,
-        validate_indices: bool,
-        /,
-        indices: Any,
-        shape: Any,
-        values: Any,
-        default: Any,
-    ) -> Any:
+    def kernel(xp: ModuleType, validate_indices: bool, /, *inputs: Any) -> Any:
+        indices, shape, values, default = inputs
         if indices.ndim > 2 or shape.ndim != 1 or values.ndim > 1 or default.ndim:
             raise OpError(
                 "indices must be at most a matrix, the shape a vector, the values at most a "
@@ -206,16 +199,8 @@ class SparseTensorDenseMatMul(Op):
     gradient = staticmethod(sparse_matmul_gradient)
 
     @staticmethod
-    def kernel(
-        xp: ModuleType,
-        adjoint_a: bool,
-        adjoint_b: bool,
-        /,
-        indices: Any,
-        values: Any,
-        shape: Any,
-        b: Any,
-    ) -> Any:
+    def kernel(xp: ModuleType, adjoint_a: bool, adjoint_b: bool, /, *inputs: Any) -> Any:
+        indices, values, shape, b = inputs
         if b.ndim != 2 or shape.shape != (2,) or values.ndim != 1:
             raise OpError(
                 "Tensor 'b' must be a matrix, 'a_shape' have 2 elements, values 1 dimension"

@@ -235,17 +235,8 @@ class StatelessRandomUniformIntV2(StatelessRandom):
     attrs = "dtype: {int32, int64, uint32, uint64}, " + _KEYED
 
     @staticmethod
-    def kernel(
-        xp: ModuleType,
-        dtype: DType,
-        /,
-        shape: Any,
-        key: Any,
-        counter: Any,
-        alg: Any,
-        low: Any,
-        high: Any,
-    ) -> Any:
+    def kernel(xp: ModuleType, dtype: DType, /, *inputs: Any) -> Any:
+        shape, key, counter, alg, low, high = inputs
         return draw_in_range(keyed_stream(xp, key, counter, alg), shape, low, high, dtype.numpy)
 
 

@@ -222,14 +222,7 @@ class TensorArrayWriteV3(TensorArrayOp):
 
     @staticmethod
     def kernel(
-        xp: ModuleType,
-        T: DType,
-        /,
-        step: Any,
-        array: TensorArray,
-        index: Any,
-        value: Any,
-        flow: Any,
+        xp: ModuleType, T: DType, /, step: Any, array: Any, index: Any, value: Any, flow: Any
     ) -> Any:
         array.put(index, value, T)
         return flow
@@ -271,15 +264,9 @@ class TensorArrayGatherV3(TensorArrayOp):
 
     @staticmethod
     def kernel(
-        xp: ModuleType,
-        dtype: DType,
-        element_shape: Shape,
-        /,
-        step: Any,
-        array: TensorArray,
-        indices: Any,
-        flow: Any,
+        xp: ModuleType, dtype: DType, element_shape: Shape, /, step: Any, array: Any, *inputs: Any
     ) -> Any:
+        indices, _ = inputs
         if indices.ndim != 1:
             raise OpError(
                 f"Expected indices to be a vector, but received shape: {Shape(indices.shape)}"
@@ -329,16 +316,8 @@ class TensorArrayScatterV3(TensorArrayOp):
     gradient = staticmethod(scatter_elements_gradient)
 
     @staticmethod
-    def kernel(
-        xp: ModuleType,
-        T: DType,
-        /,
-        step: Any,
-        array: TensorArray,
-        indices: Any,
-        value: Any,
-        flow: Any,
-    ) -> Any:
+    def kernel(xp: ModuleType, T: DType, /, step: Any, array: TensorArray, *inputs: Any) -> Any:
+        indices, value, flow = inputs
         if indices.ndim != 1 or value.ndim == 0 or len(indices) != len(value):
             raise OpError(
                 f"Expected a vector of indices and as many slices of the value, but the "
@@ -427,16 +406,8 @@ class TensorArraySplitV3(TensorArrayOp):
     gradient = staticmethod(split_gradient)
 
     @staticmethod
-    def kernel(
-        xp: ModuleType,
-        T: DType,
-        /,
-        step: Any,
-        array: TensorArray,
-        value: Any,
-        lengths: Any,
-        flow: Any,
-    ) -> Any:
+    def kernel(xp: ModuleType, T: DType, /, step: Any, array: TensorArray, *inputs: Any) -> Any:
+        value, lengths, flow = inputs
         pieces = split_lengths(value, lengths)
         if array.dynamic:
             array.grow_to(len(pieces))
