@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.random_sampling import Sampler
 from cfgraph.ops.families.rejection_samplers import (
@@ -25,7 +24,7 @@ from cfgraph.ops.families.stateless_random import (
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.philox import PhiloxStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -87,15 +86,21 @@ class RngSkip(Op):
         reserve_numbers(cell, algorithm, int(delta))
 
 
-class GeneratorSampler(Op, abstract=True):
+class GeneratorOp(Op, abstract=True):
     """Op that draws from a generator, in the shape of input 2."""
+
+    effects = SideEffects(stateful=True)
+    compilation = CompilerSupport(compiled=True)
+    shape = staticmethod(lambda context: [context.shape_value(2)])
+
+
+class GeneratorSampler(GeneratorOp, abstract=True):
+    """Op that draws from a distribution without parameters, from a generator."""
 
     signature = (
         "resource: resource, algorithm: host int64, shape: const shape_dtype -> output: dtype"
     )
     attrs = "dtype: type = float32, shape_dtype: type = int64"
-    effects = SideEffects(stateful=True)
-    compilation = CompilerSupport(compiled=True)
     draw: ClassVar[Callable[..., Any]]
 
     @classmethod
@@ -105,8 +110,6 @@ class GeneratorSampler(Op, abstract=True):
         count = int(np.prod(check_shape(shape), dtype=object))
         stream = reserve_numbers(cell, algorithm, count)
         return xp.asarray(draw_in_shape(cls.draw, stream, shape, dtype.numpy))
-
-    shape = staticmethod(lambda context: [context.shape_value(2)])
 
 
 _NOT_FLOAT: Final = (
@@ -149,30 +152,26 @@ class StatefulUniformFullInt(GeneratorSampler):
     draw = staticmethod(philox.draw_full_range_integers)
 
 
-class StatefulStandardNormal(GeneratorSampler):
+class StatefulStandardNormal(GeneratorOp):
     """Standard normal distribution, from a generator whose state begins with its algorithm."""
 
     signature = "resource: resource, shape: const shape_dtype -> output: dtype"
+    attrs = "dtype: type = float32, shape_dtype: type = int64"
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype").numpy
-
-        def sample(step: Any, cell: Variable, shape: Any) -> Any:
-            state = cell.read()
-            if not state.size:
-                raise OpError("Size of tensor must be at least 1")
-            count = int(np.prod(check_shape(shape), dtype=object))
-            stream = reserve_numbers(cell, state.reshape(-1)[0], count, 1)
-            return xp.asarray(draw_in_shape(philox.draw_normal, stream, shape, dtype))
-
-        return sample
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, step: Any, cell: Variable, shape: Any) -> Any:
+        state = cell.read()
+        if not state.size:
+            raise OpError("Size of tensor must be at least 1")
+        count = int(np.prod(check_shape(shape), dtype=object))
+        stream = reserve_numbers(cell, state.reshape(-1)[0], count, 1)
+        return xp.asarray(draw_in_shape(philox.draw_normal, stream, shape, dtype.numpy))
 
     shape = staticmethod(lambda context: [context.shape_value(1)])
 
 
-class StatefulUniformInt(GeneratorSampler):
+class StatefulUniformInt(GeneratorOp):
     """Uniform integers in [minval, maxval), from a generator."""
 
     signature = (
@@ -182,22 +181,16 @@ class StatefulUniformInt(GeneratorSampler):
     attrs = "dtype: type = int64, shape_dtype: type = int64"
     compilation = _INTEGER_SUPPORT
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype").numpy
-
-        def sample(
-            step: Any, cell: Variable, algorithm: Any, shape: Any, low: Any, high: Any
-        ) -> Any:
-            check_integer_bounds(np.ones(1), low, high)
-            count = int(np.prod(check_shape(shape), dtype=object))
-            stream = reserve_numbers(cell, algorithm, count)
-            return xp.asarray(draw_in_range(stream, shape, low, high, dtype))
-
-        return sample
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, step: Any, cell: Variable, *inputs: Any) -> Any:
+        algorithm, shape, low, high = inputs
+        check_integer_bounds(np.ones(1), low, high)
+        count = int(np.prod(check_shape(shape), dtype=object))
+        stream = reserve_numbers(cell, algorithm, count)
+        return xp.asarray(draw_in_range(stream, shape, low, high, dtype.numpy))
 
 
-class StatefulRandomBinomial(GeneratorSampler):
+class StatefulRandomBinomial(GeneratorOp):
     """Samples of the binomial distribution per count and probability, from a generator."""
 
     signature = (
@@ -210,41 +203,30 @@ class StatefulRandomBinomial(GeneratorSampler):
     )
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype").numpy
-
-        def sample(
-            step: Any, cell: Variable, algorithm: Any, shape: Any, counts: Any, probs: Any
-        ) -> Any:
-            sizes = check_shape(shape)
-            batch = np.broadcast_shapes(counts.shape, probs.shape)
-            samples, batches = samples_per_parameter(sizes, batch)
-            # an estimate of TensorFlow's, not what is drawn
-            reserved = batches * 200 * (samples + 3) // 4
-            stream = reserve_numbers(cell, algorithm, reserved)
-            return StatelessRandomBinomial.sample_parameters(stream, sizes, dtype, [counts, probs])
-
-        return sample
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, step: Any, cell: Variable, *inputs: Any) -> Any:
+        algorithm, shape, *parameters = inputs
+        sizes = check_shape(shape)
+        batch = np.broadcast_shapes(*(parameter.shape for parameter in parameters))
+        samples, batches = samples_per_parameter(sizes, batch)
+        # an estimate of TensorFlow's, not what is drawn
+        reserved = batches * 200 * (samples + 3) // 4
+        stream = reserve_numbers(cell, algorithm, reserved)
+        return StatelessRandomBinomial.sample_parameters(stream, sizes, dtype.numpy, parameters)
 
 
-class NonDeterministicInts(Sampler):
+class NonDeterministicInts(Op):
     """Integers that no seed determines; here those of the run's generators."""
 
     signature = "shape: const shape_dtype -> output: dtype"
     attrs = "dtype: type = int64, shape_dtype: type = int64"
+    effects = Sampler.effects
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype").numpy
-        limits = np.iinfo(dtype)
-
-        def sample(step: Any, shape: Any) -> Any:
-            sizes = check_shape(shape)
-            draw = step.generator(0, 0).integers
-            return draw(limits.min, limits.max, sizes, dtype=dtype, endpoint=True)
-
-        return sample
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, step: Any, shape: Any) -> Any:
+        limits, sizes = np.iinfo(dtype.numpy), check_shape(shape)
+        draw = step.generator(0, 0).integers
+        return draw(limits.min, limits.max, sizes, dtype=dtype.numpy, endpoint=True)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -22,7 +22,7 @@ from cfgraph.ops.opdef.gradient_api import (
     no_gradient,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.resources import Step
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -43,13 +43,10 @@ class Sampler(Op, abstract=True):
     draw: ClassVar[Callable[..., Any]]
 
     @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        seed, seed2, draw = node.attr("seed"), node.attr("seed2"), cls.draw
-
-        def sample(step: Step, *inputs: Any) -> Any:
-            return xp.asarray(draw(step.generator(seed, seed2), node, *inputs))
-
-        return sample
+    def kernel(
+        cls, xp: ModuleType, node: Node, seed: int, seed2: int, /, step: Step, *inputs: Any
+    ) -> Any:
+        return xp.asarray(cls.draw(step.generator(seed, seed2), node, *inputs))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
