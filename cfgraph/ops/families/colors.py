@@ -221,7 +221,6 @@ class RGBToHSV(ColorOp):
     """Conversion of RGB to hue, saturation, and value, all in [0, 1]."""
 
     gradient = staticmethod(rgb_to_hsv_gradient)
-
     signature = "images: T -> output: T"
 
     @staticmethod
@@ -236,7 +235,6 @@ class HSVToRGB(ColorOp):
     """Conversion of hue, saturation, and value to RGB, all in [0, 1]."""
 
     gradient = staticmethod(hsv_to_rgb_gradient)
-
     signature = "images: T -> output: T"
 
     @staticmethod
@@ -253,7 +251,6 @@ class AdjustContrastv2(ColorOp):
     """Contrast adjustment: (image - mean) * factor + mean, with one mean per channel."""
 
     gradient = staticmethod(contrast_gradient)
-
     signature = "images: T, contrast_factor: float32 -> output: T"
     attrs = "T: {float16, float32} = float32"
 
@@ -286,7 +283,6 @@ class AdjustHue(ColorOp):
     """Hue rotation: delta in units of a full turn is added to the hue of each pixel."""
 
     gradient = staticmethod(hue_gradient)
-
     signature = "images: T, delta: float32 -> output: T"
     attrs = "T: {float16, float32} = float32"
 
@@ -305,7 +301,6 @@ class AdjustSaturation(ColorOp):
     """Saturation of each pixel multiplied by `scale` and clipped to [0, 1]."""
 
     gradient = staticmethod(saturation_gradient)
-
     signature = "images: T, scale: float32 -> output: T"
     attrs = "T: {float16, float32} = float32"
 

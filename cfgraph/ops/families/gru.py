@@ -65,7 +65,6 @@ class GRUBlockCell(Op):
     """One step of a gated recurrent unit (GRU): reset gate, update gate, candidate, new state."""
 
     gradient = staticmethod(gru_gradient)
-
     signature = f"{_GRU} -> r: T, u: T, c: T, h: T"
     attrs = "T: {float32}"
     compilation = CompilerSupport(compiled=False)

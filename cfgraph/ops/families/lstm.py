@@ -210,7 +210,6 @@ class LSTMBlockCell(LstmOp):
     """One step of a long short-term memory (LSTM) cell."""
 
     gradient = staticmethod(lstm_cell_gradient)
-
     signature = f"{_LSTM_STATE} -> {_LSTM_OUTPUTS}"
 
     @classmethod
@@ -258,7 +257,6 @@ class BlockLSTM(LstmOp):
     """LSTM over a sequence [time, batch, input]; outputs are zero from `seq_len_max` on."""
 
     gradient = staticmethod(lstm_sequence_gradient)
-
     signature = f"seq_len_max: const int64, {_LSTM_STATE} -> {_LSTM_OUTPUTS}"
 
     @classmethod

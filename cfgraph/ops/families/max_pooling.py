@@ -282,7 +282,6 @@ class MaxPoolWithArgmax(ArgmaxPooling):
         f"include_batch_in_index: bool = false, T: {_POOLED_TYPES}"
     )
     compilation = CompilerSupport(compiled=False)
-
     operation = "MaxPoolWithArgmax"
 
     @classmethod

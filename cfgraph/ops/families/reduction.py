@@ -366,7 +366,6 @@ class All(Reduction):
     """Logical AND of elements across dimensions."""
 
     ufunc = np.logical_and
-
     signature = "input: bool, reduction_indices: const Tidx -> output: bool"
     attrs = _REDUCTION_ATTRS
     kernel = staticmethod(lambda xp, value, axes, keep: value.all(axis=axes, keepdims=keep))
@@ -376,7 +375,6 @@ class AnyReduction(Reduction, name="Any"):
     """Logical OR of elements across dimensions."""
 
     ufunc = np.logical_or
-
     signature = "input: bool, reduction_indices: const Tidx -> output: bool"
     attrs = _REDUCTION_ATTRS
     kernel = staticmethod(lambda xp, value, axes, keep: value.any(axis=axes, keepdims=keep))

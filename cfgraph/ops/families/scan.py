@@ -75,7 +75,6 @@ class Cumsum(ScanOp):
     )
     neutral = 0
     combine = staticmethod(lambda xp, x, axis: xp.cumsum(x, axis=axis, dtype=x.dtype))
-
     gradient = staticmethod(
         lambda g, node, dz: (g.Cumsum(dz, node.inputs[1], **_reversed_flags(node)), None)
     )

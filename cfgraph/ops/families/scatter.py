@@ -222,7 +222,6 @@ class ScatterNdNonAliasingAdd(TensorScatterOp):
     )
     compilation = CompilerSupport(compiled=False)
     combiner = "add"
-
     gradient = TensorScatterAdd.gradient
 
 

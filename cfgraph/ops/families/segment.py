@@ -238,7 +238,6 @@ class SegmentSum(SortedSegment):
     signature = "data: T, segment_ids: Tindices -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}"
     ufunc = np.add
-
     gradient = classmethod(segment_sum_gradient)
 
 
@@ -249,7 +248,6 @@ class SegmentProd(SortedSegment):
     attrs = f"T: {NUMERIC}, {IDS}"
     ufunc = np.multiply
     missing = 1
-
     gradient = classmethod(segment_product_gradient)
 
 

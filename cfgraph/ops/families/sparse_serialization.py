@@ -21,7 +21,7 @@ from cfgraph.ir.serde.tensor import tensor_from_bytes, tensor_to_bytes
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.sparse_arithmetic import check_sparse
 from cfgraph.ops.opdef.facts import HostPlacement
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _HOST: Final = HostPlacement(host_only=True)
@@ -123,17 +123,12 @@ class DeserializeManySparse(DeserializeSparse):
     signature = DeserializeSparse.signature.replace("Tserialized", "string")
     attrs = "dtype: type"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        stacked = super().bind(node, xp)
-
-        def stack_rows(serialized: Any) -> Any:
-            if serialized.ndim != 2:
-                message = f"serialized sparse tensors must be a matrix, got rank {serialized.ndim}"
-                raise OpError(message)
-            return stacked(serialized)
-
-        return stack_rows
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, serialized: Any) -> Any:
+        if serialized.ndim != 2:
+            message = f"serialized sparse tensors must be a matrix, got rank {serialized.ndim}"
+            raise OpError(message)
+        return _stacked(serialized, dtype)
 
 
 def _part(element: Any, dtype: DType) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.facts import HostPlacement
-from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
+from cfgraph.ops.opdef.op import OpError, SameShape
 
 _MASK: Final = (1 << 64) - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
@@ -213,28 +213,19 @@ class HashBucket(SameShape, abstract=True):
     signature = "input: string -> output: int64"
     attrs = "num_buckets: int >= 1"
     placement = HostPlacement(host_only=True)
-    function: ClassVar[Callable[..., Any]]
+    # from the node to the hash of one string
+    hash_function: ClassVar[Callable[..., Any]]
 
-    @classmethod
-    def hash_function(cls, node: Node) -> Callable[[Any], Any]:
-        """The hash of one string."""
-        return cls.function
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        count, compute = node.attr("num_buckets"), cls.hash_function(node)
-
-        def buckets(texts: Any) -> Any:
-            numbers = _hashes(compute, texts.ravel().tolist()) % np.uint64(count)
-            return numbers.astype(np.int64).reshape(texts.shape)
-
-        return buckets
+    @staticmethod
+    def kernel(xp: ModuleType, num_buckets: int, hash_function: Any, /, texts: Any) -> Any:
+        numbers = _hashes(hash_function, texts.ravel().tolist()) % np.uint64(num_buckets)
+        return numbers.astype(np.int64).reshape(texts.shape)
 
 
 class StringToHashBucketFast(HashBucket):
     """Bucket of each string: its FarmHash fingerprint modulo their number."""
 
-    function = staticmethod(farm_hash)
+    hash_function = staticmethod(lambda node: farm_hash)
 
 
 class StringToHashBucketStrong(HashBucket):
@@ -242,8 +233,8 @@ class StringToHashBucketStrong(HashBucket):
 
     attrs = "num_buckets: int >= 1, key: list(int)"
 
-    @classmethod
-    def hash_function(cls, node: Node) -> Callable[[Any], Any]:
+    @staticmethod
+    def hash_function(node: Node) -> Callable[[Any], Any]:
         key = node.attr("key")
         if len(key) != 2:
             raise OpError(f"Key must have 2 elements, got {len(key)}")
@@ -255,4 +246,4 @@ class StringToHashBucket(HashBucket):
     """Buckets by the hash of TensorFlow's first versions."""
 
     signature = "string_tensor: string -> output: int64"
-    function = staticmethod(legacy_hash)
+    hash_function = staticmethod(lambda node: legacy_hash)

@@ -14,7 +14,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_text
 from cfgraph.ops.families.strings import ASCII_WHITESPACE, string_array
-from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
+from cfgraph.ops.opdef.op import OpError, SameShape
 
 _FILLS = b" +-0#"
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
@@ -110,16 +110,11 @@ class StringToNumber(SameShape):
     signature = "string_tensor: string -> output: out_type"
     attrs = "out_type: {float32, float64, int32, int64, uint32, uint64} = float32"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype: DType = node.attr("out_type")
-        read = parse_float if dtype.is_floating else integer_parser(dtype)
-
-        def numbers(texts: Any) -> Any:
-            values = [parse_number(read, text) for text in texts.ravel().tolist()]
-            return np.array(values, dtype.numpy).reshape(texts.shape)
-
-        return numbers
+    @staticmethod
+    def kernel(xp: ModuleType, out_type: DType, /, texts: Any) -> Any:
+        read = parse_float if out_type.is_floating else integer_parser(out_type)
+        values = [parse_number(read, text) for text in texts.ravel().tolist()]
+        return np.array(values, out_type.numpy).reshape(texts.shape)
 
 
 def parse_number(read: Callable[[bytes], Any], text: bytes) -> Any:

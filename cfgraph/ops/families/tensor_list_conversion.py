@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -367,21 +368,15 @@ class TensorListConcatLists(TensorListOp):
     attrs = "element_dtype: type"
     gradient = staticmethod(no_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def concat(left: Any, right: Any) -> Any:
-            if left.shape != right.shape:
-                raise OpError(
-                    f"input_a and input_b must have the same shape, not {Shape(left.shape)} and "
-                    f"{Shape(right.shape)}"
-                )
-            return (
-                map_objects(concat, left, right) if left.ndim else _concat_lists(left, right, dtype)
+    @staticmethod
+    def kernel(xp: ModuleType, element_dtype: DType, /, left: Any, right: Any) -> Any:
+        if left.shape != right.shape:
+            raise OpError(
+                f"input_a and input_b must have the same shape, not {Shape(left.shape)} and "
+                f"{Shape(right.shape)}"
             )
-
-        return concat
+        concat = partial(_concat_lists, dtype=element_dtype)
+        return map_objects(concat, left, right) if left.ndim else concat(left, right)
 
     shape = staticmethod(lambda context: [context.inputs[0]])
 

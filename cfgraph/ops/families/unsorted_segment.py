@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.segment import (
@@ -26,7 +25,7 @@ from cfgraph.ops.families.segment import (
     segment_sum_gradient,
 )
 from cfgraph.ops.opdef.array_namespace import accumulated_at, defer_check
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     static_int,
@@ -41,38 +40,30 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
     ufunc: ClassVar[Any]
     sums = "UnsortedSegmentSum"
     drops = True
+    # value of a segment without slices
+    start = staticmethod(lambda node: node.attr("T").numpy.type(0))
 
     @classmethod
-    def start(cls, dtype: Any) -> Any:
-        """Value of a segment without slices."""
-        return dtype.type(0)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        start, ufunc = cls.start(node.attr("T").numpy), cls.ufunc
-
-        def unsorted_segment(data: Any, ids: Any, num_segments: Any) -> Any:
-            count = int(num_segments)
-            if count < 0:
-                raise OpError("Input num_segments == " + str(count) + " must not be negative.")
-            if data.shape[: ids.ndim] != ids.shape:
-                raise OpError(
-                    f"data.shape = {list(data.shape)} does not start with segment_ids.shape = "
-                    f"{list(ids.shape)}"
-                )
-            rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
-            if xp is not np:
-                defer_check(lambda: flat < count)
-                return combine_unsorted_segments(xp, SEGMENT_ATTRS[ufunc], start, rows, flat, count)
-            if flat.size and flat.max() >= count:
-                position = int((flat >= count).argmax())
-                message = f"segment_ids[{position}] = {flat[position]} is out of range [0, {count})"
-                raise OpError(message)
-            if flat.size and flat.min() < 0:
-                rows, flat = rows[flat >= 0], flat[flat >= 0]
-            return combine_segments(xp, ufunc, start, rows, flat, count)
-
-        return unsorted_segment
+    def kernel(cls, xp: ModuleType, start: Any, /, data: Any, ids: Any, num_segments: Any) -> Any:
+        count, ufunc = int(num_segments), cls.ufunc
+        if count < 0:
+            raise OpError("Input num_segments == " + str(count) + " must not be negative.")
+        if data.shape[: ids.ndim] != ids.shape:
+            raise OpError(
+                f"data.shape = {list(data.shape)} does not start with segment_ids.shape = "
+                f"{list(ids.shape)}"
+            )
+        rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
+        if xp is not np:
+            defer_check(lambda: flat < count)
+            return combine_unsorted_segments(xp, SEGMENT_ATTRS[ufunc], start, rows, flat, count)
+        if flat.size and flat.max() >= count:
+            position = int((flat >= count).argmax())
+            message = f"segment_ids[{position}] = {flat[position]} is out of range [0, {count})"
+            raise OpError(message)
+        if flat.size and flat.min() < 0:
+            rows, flat = rows[flat >= 0], flat[flat >= 0]
+        return combine_segments(xp, ufunc, start, rows, flat, count)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -101,7 +92,6 @@ class UnsortedSegmentSum(UnsortedSegmentOp):
 
     attrs = f"T: {NUMERIC}, Tindices: {{int16, int32, int64}}, {COUNT}"
     ufunc = np.add
-
     gradient = classmethod(segment_sum_gradient)
 
 
@@ -110,11 +100,7 @@ class UnsortedSegmentProd(UnsortedSegmentOp):
 
     attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
     ufunc = np.multiply
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        return dtype.type(1)
-
+    start = staticmethod(lambda node: node.attr("T").numpy.type(1))
     gradient = classmethod(segment_product_gradient)
 
 
@@ -124,11 +110,7 @@ class UnsortedSegmentMax(UnsortedSegmentOp):
     ufunc = np.maximum
     # the propagation of NaN depends on the order of the slices
     compilation = replace(UnsortedSegmentOp.compilation, traceable=False)
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        return extreme_finite(dtype, largest=False)
-
+    start = staticmethod(lambda node: extreme_finite(node.attr("T").numpy, largest=False))
     gradient = classmethod(segment_extreme_gradient)
 
 
@@ -137,9 +119,5 @@ class UnsortedSegmentMin(UnsortedSegmentOp):
 
     ufunc = np.minimum
     compilation = replace(UnsortedSegmentOp.compilation, traceable=False)
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        return extreme_finite(dtype, largest=True)
-
+    start = staticmethod(lambda node: extreme_finite(node.attr("T").numpy, largest=True))
     gradient = classmethod(segment_extreme_gradient)
