@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, is_gpu_namespace
@@ -430,6 +429,8 @@ class PopulationCount(Elementwise):
     signature = "x: T -> y: uint8"
     attrs = one_of(INTEGERS)
 
-    @staticmethod
-    def kernel(xp: ModuleType, T: DType, /, x: Any) -> Any:
-        return xp.bitwise_count(x.view(f"u{T.numpy.itemsize}")).astype(np.uint8)
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        bits = np.dtype(f"u{dtype.numpy.itemsize}")
+        return lambda x: xp.bitwise_count(x.view(bits)).astype(np.uint8)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.arithmetic import neutral_operand
@@ -118,14 +117,20 @@ class ApproximateEqual(Elementwise):
     # TensorFlow declares it commutative, but the difference of unsigned numbers wraps
     algebra = AlgebraicFacts(commutes=False)
 
-    @staticmethod
-    def kernel(xp: ModuleType, T: DType, tolerance: float, /, x: Any, y: Any) -> Any:
-        if x.shape != y.shape:
-            raise OpError(
-                "x and y must be of the same shape. "
-                f"x shape: {list(x.shape)}. y shape: {list(y.shape)}"
-            )
-        return xp.abs(x - y) <= T.numpy.type(tolerance)
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T").numpy
+        tolerance = dtype.type(node.attr("tolerance"))
+
+        def close(x: Any, y: Any) -> Any:
+            if x.shape != y.shape:
+                raise OpError(
+                    "x and y must be of the same shape. "
+                    f"x shape: {list(x.shape)}. y shape: {list(y.shape)}"
+                )
+            return xp.abs(x - y) <= tolerance
+
+        return close
 
     shape = staticmethod(lambda context: [context.inputs[0].merge(context.inputs[1])])
 

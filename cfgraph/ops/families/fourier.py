@@ -99,19 +99,23 @@ _REAL_COMPLEX_ATTRS = (
 
 
 class FourierTransform(Op, abstract=True):
-    """A transform over the last `dims` dimensions; `transform` is its name in `numpy.fft`."""
+    """A transform over the last `dims` dimensions; `function` is its name in `numpy.fft`."""
 
     signature = "input: Tcomplex -> output: Tcomplex"
     attrs = _COMPLEX_SIGNATURE
     dims: ClassVar[int] = 1
-    transform: ClassVar[str] = "fftn"
+    function: ClassVar[str] = "fftn"
     inverse: ClassVar[str]  # the inverse op, up to a factor: the number of elements
 
     @classmethod
-    def kernel(cls, xp: ModuleType, value: Any) -> Any:
-        check_transform_rank(value, cls.dims)
-        function, axes = getattr(xp.fft, cls.transform), tuple(range(-cls.dims, 0))
-        return function(value, axes=axes) if value.size else value
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function, axes = getattr(xp.fft, cls.function), tuple(range(-cls.dims, 0))
+
+        def transform(value: Any) -> Any:
+            check_transform_rank(value, cls.dims)
+            return function(value, axes=axes) if value.size else value
+
+        return transform
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -120,7 +124,7 @@ class FourierTransform(Op, abstract=True):
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         back, count = getattr(g, cls.inverse)(dz), _block_size(g, dz, cls.dims)
-        return [g.RealDiv(back, count) if cls.transform == "ifftn" else g.Mul(back, count)]
+        return [g.RealDiv(back, count) if cls.function == "ifftn" else g.Mul(back, count)]
 
 
 def _block_size(g: GradientBuilder, x: Output, dims: int) -> Output | int:
@@ -162,21 +166,21 @@ class FFT3D(FourierTransform):
 class IFFT(FourierTransform):
     """Inverse 1-D discrete Fourier transform."""
 
-    transform = "ifftn"
+    function = "ifftn"
     inverse = "FFT"
 
 
 class IFFT2D(FourierTransform):
     """Inverse 2-D discrete Fourier transform."""
 
-    dims, transform = 2, "ifftn"
+    dims, function = 2, "ifftn"
     inverse = "FFT2D"
 
 
 class IFFT3D(FourierTransform):
     """Inverse 3-D discrete Fourier transform."""
 
-    dims, transform = 3, "ifftn"
+    dims, function = 3, "ifftn"
     inverse = "FFT3D"
 
 
@@ -185,13 +189,13 @@ class RFFT(FourierTransform):
 
     signature = "input: Treal, fft_length: const int32 -> output: Tcomplex"
     attrs = _REAL_COMPLEX_ATTRS
-    transform = "rfftn"
+    function = "rfftn"
     inverse = "IFFT"
     is_real_to_complex: ClassVar[bool] = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        function, axes = getattr(xp.fft, cls.transform), tuple(range(-cls.dims, 0))
+        function, axes = getattr(xp.fft, cls.function), tuple(range(-cls.dims, 0))
         is_real_to_complex = cls.is_real_to_complex
         dtype = node.attr("Tcomplex" if is_real_to_complex else "Treal").numpy
 
@@ -250,7 +254,7 @@ class IRFFT(RFFT):
     """Inverse of RFFT: real signals from their non-negative frequencies."""
 
     signature = "input: Tcomplex, fft_length: const int32 -> output: Treal"
-    transform, is_real_to_complex = "irfftn", False
+    function, is_real_to_complex = "irfftn", False
     inverse = "RFFT"
 
 

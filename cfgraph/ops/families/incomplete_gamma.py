@@ -10,10 +10,10 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import in_float32, scipy_special
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, scipy_special
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, binary_gradients
-from cfgraph.ops.opdef.op import FLOATS, Elementwise, one_of
+from cfgraph.ops.opdef.op import FLOATS, Elementwise, Kernel, one_of
 
 _TERMS: Final = 2000
 # terms of the continued fraction between two checks, and the relative change that ends it
@@ -28,19 +28,24 @@ class IncompleteGamma(Elementwise, abstract=True):
 
     signature = "a: T, x: T -> z: T"
     attrs = one_of(FLOATS)
-    name_in_scipy: ClassVar[str]
+    function: ClassVar[str]
     at_zero: ClassVar[float]
     at_infinity: ClassVar[float]
     is_decreasing: ClassVar[bool] = False
-    adapter = in_float32
 
     @classmethod
-    def kernel(cls, xp: ModuleType, a: Any, x: Any) -> Any:
-        function, nan = getattr(scipy_special(xp), cls.name_in_scipy), x.dtype.type(xp.nan)
-        value = xp.where((x < 0) | (a <= 0), nan, function(a, x))
-        infinite = (a == xp.inf) & (x >= 0) & (x < xp.inf)
-        value = xp.where(infinite, x.dtype.type(cls.at_infinity), value)
-        return xp.where((x == 0) & (xp.isnan(a) | (a <= 0)), x.dtype.type(cls.at_zero), value)
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function, at_zero = getattr(scipy_special(xp), cls.function), cls.at_zero
+        at_infinity = cls.at_infinity
+
+        def incomplete(a: Any, x: Any) -> Any:
+            nan = x.dtype.type(xp.nan)
+            value = xp.where((x < 0) | (a <= 0), nan, function(a, x))
+            infinite = (a == xp.inf) & (x >= 0) & (x < xp.inf)
+            value = xp.where(infinite, x.dtype.type(at_infinity), value)
+            return xp.where((x == 0) & (xp.isnan(a) | (a <= 0)), x.dtype.type(at_zero), value)
+
+        return computed_in_float32(incomplete, node.attr("T"))
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -62,7 +67,7 @@ class IncompleteGamma(Elementwise, abstract=True):
 class Igamma(IncompleteGamma):
     """Lower regularized incomplete gamma function P(a, x)."""
 
-    name_in_scipy = "gammainc"
+    function = "gammainc"
     at_zero = 0.0
     at_infinity = 0.0
 
@@ -70,7 +75,7 @@ class Igamma(IncompleteGamma):
 class Igammac(IncompleteGamma):
     """Upper regularized incomplete gamma function Q(a, x) = 1 - P(a, x)."""
 
-    name_in_scipy = "gammaincc"
+    function = "gammaincc"
     at_zero = float("nan")
     at_infinity = 1.0
     is_decreasing = True

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir import dtypes
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.limits import reserve_array
@@ -62,9 +61,15 @@ class Pad(Op):
     attrs = "Tpaddings: {int32, int64} = int32"
 
     @staticmethod
-    def kernel(xp: ModuleType, T: DType, /, value: Any, paddings: Any, fill: Any = None) -> Any:
+    def zero(node: Node) -> Any:
+        """The element that is zero or empty."""
+        dtype = node.attr("T")
+        return b"" if dtype.is_object else dtype.numpy.type(0)
+
+    @staticmethod
+    def kernel(xp: ModuleType, zero: Any, /, value: Any, paddings: Any, fill: Any = None) -> Any:
         if fill is None:
-            fill = b"" if T.is_object else T.numpy.type(0)
+            fill = zero
         elif fill.ndim:
             raise OpError(f"constant_values must be a scalar. Found: {list(fill.shape)}")
         return _pad(xp, value, padding_widths(value, paddings), fill)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir import dtypes
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
@@ -20,7 +19,7 @@ from cfgraph.ops.opdef.gradient_api import (
     InputGradients,
     int32_constant,
 )
-from cfgraph.ops.opdef.op import Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
@@ -54,23 +53,29 @@ class RaggedRange(Op):
     attrs = "T: {bfloat16, float32, float64, int32, int64} = int32, Tsplits: {int32, int64} = int64"
     placement = HostPlacement(host_only=True)
 
-    @staticmethod
-    def kernel(xp: ModuleType, Tsplits: DType, /, *bounds: Any) -> Any:
-        sizes = {x.shape[0] for x in bounds if x.ndim}
-        if len(sizes) > 1 or any(x.ndim > 1 for x in bounds):
-            raise OpError("starts, limits, and deltas must be scalars or vectors of one length")
-        count = sizes.pop() if sizes else 1
-        if any(x.shape != (count,) for x in bounds):
-            bounds = tuple([np.broadcast_to(x, (count,)) for x in bounds])
-        starts, limits, deltas = bounds
-        if (deltas == 0).any():
-            raise OpError("Requires delta != 0")
-        lengths = _range_lengths(starts, limits, deltas)
-        splits = _splits_of(lengths)
-        if splits[-1] > np.iinfo(Tsplits.numpy).max:
-            raise OpError(f"the ranges hold {splits[-1]} values, too many for Tsplits")
-        steps = places_in_rows(splits, lengths).astype(starts.dtype) * deltas.repeat(lengths)
-        return splits.astype(Tsplits.numpy), starts.repeat(lengths) + steps
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        splits_type = node.attr("Tsplits").numpy
+        most = np.iinfo(splits_type).max
+
+        def ranges(*bounds: Any) -> Any:
+            sizes = {x.shape[0] for x in bounds if x.ndim}
+            if len(sizes) > 1 or any(x.ndim > 1 for x in bounds):
+                raise OpError("starts, limits, and deltas must be scalars or vectors of one length")
+            count = sizes.pop() if sizes else 1
+            if any(x.shape != (count,) for x in bounds):
+                bounds = tuple([np.broadcast_to(x, (count,)) for x in bounds])
+            starts, limits, deltas = bounds
+            if (deltas == 0).any():
+                raise OpError("Requires delta != 0")
+            lengths = _range_lengths(starts, limits, deltas)
+            splits = _splits_of(lengths)
+            if splits[-1] > most:
+                raise OpError(f"the ranges hold {splits[-1]} values, too many for Tsplits")
+            steps = places_in_rows(splits, lengths).astype(starts.dtype) * deltas.repeat(lengths)
+            return splits.astype(splits_type), starts.repeat(lengths) + steps
+
+        return ranges
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

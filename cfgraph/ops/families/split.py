@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir import dtypes
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.opdef.array_namespace import runtime_axis
@@ -185,22 +184,27 @@ class Unpack(Op):
     attrs = "num: int >= 0, axis: int = 0"
     aliasing = Aliasing(preserves_elements=True)
 
-    @staticmethod
-    def kernel(xp: ModuleType, num: int, axis: int, T: DType, /, value: Any) -> Any:
-        rank = value.ndim
-        if not -rank <= axis < rank:
-            raise OpError(f"axis = {axis} not in [{-rank}, {rank})")
-        if value.shape[axis] != num:
-            message = f"Input shape axis {axis} must equal {num}, got shape {list(value.shape)}"
-            raise OpError(message)
-        if rank == 1 and not T.is_object:
-            return as_outputs(list(value))
-        before = (slice(None),) * (axis % rank)
-        if T.is_object:
-            return as_outputs(
-                [unwrap_scalar_object(value[(*before, index, ...)]) for index in range(num)]
-            )
-        return as_outputs([value[(*before, index)] for index in range(num)])
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        num, axis, is_object = node.attr("num"), node.attr("axis"), node.attr("T").is_object
+
+        def unpack(value: Any) -> Any:
+            rank = value.ndim
+            if not -rank <= axis < rank:
+                raise OpError(f"axis = {axis} not in [{-rank}, {rank})")
+            if value.shape[axis] != num:
+                message = f"Input shape axis {axis} must equal {num}, got shape {list(value.shape)}"
+                raise OpError(message)
+            if rank == 1 and not is_object:
+                return as_outputs(list(value))
+            before = (slice(None),) * (axis % rank)
+            if is_object:
+                return as_outputs(
+                    [unwrap_scalar_object(value[(*before, index, ...)]) for index in range(num)]
+                )
+            return as_outputs([value[(*before, index)] for index in range(num)])
+
+        return unpack
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

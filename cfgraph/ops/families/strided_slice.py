@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir import dtypes
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.limits import reserve_array
@@ -298,17 +297,21 @@ class StridedSliceGrad(Op):
         "-> output: T"
     )
     attrs = f"Index: {{int32, int64}}, {MASKS}"
-    index = _slice_index
 
-    @staticmethod
-    def kernel(xp: ModuleType, index: Kernel, T: DType, /, shape: Any, *inputs: Any) -> Any:
-        *bounds, dy = inputs
-        if shape.ndim != 1:
-            raise OpError(f"shape must be 1-D, got shape {list(shape.shape)}")
-        sizes = tuple(shape.tolist())
-        reserve_array(sizes, T.numpy.itemsize)
-        zeros = xp.full(sizes, b"" if T.is_object else 0, T.numpy)
-        return _update_slice(zeros, index(*bounds), dy, "dy")
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        index, dtype = _slice_index(node), node.attr("T")
+        fill = b"" if dtype.is_object else 0
+
+        def strided_slice_grad(shape: Any, begin: Any, end: Any, strides: Any, dy: Any) -> Any:
+            if shape.ndim != 1:
+                raise OpError(f"shape must be 1-D, got shape {list(shape.shape)}")
+            sizes = tuple(shape.tolist())
+            reserve_array(sizes, dtype.numpy.itemsize)
+            zeros = xp.full(sizes, fill, dtype.numpy)
+            return _update_slice(zeros, index(begin, end, strides), dy, "dy")
+
+        return strided_slice_grad
 
     shape = staticmethod(lambda context: [context.shape_value(0)])
 
@@ -358,9 +361,17 @@ class TensorStridedSliceUpdate(SameShape):
     index = _slice_index
 
     @staticmethod
-    def kernel(xp: ModuleType, index: Kernel, /, target: Any, *inputs: Any) -> Any:
-        *bounds, value = inputs
-        return updated_slice(xp, target, index(*bounds), value)
+    def kernel(
+        xp: ModuleType,
+        index: Kernel,
+        /,
+        target: Any,
+        begin: Any,
+        end: Any,
+        strides: Any,
+        value: Any,
+    ) -> Any:
+        return updated_slice(xp, target, index(begin, end, strides), value)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
