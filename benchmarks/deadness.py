@@ -20,7 +20,7 @@ from tests.analysis.deadness_oracle import ObservedLiveness, seen_in_runs, seen_
 from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, Recipe, random_graph
 
 GRAPHS = 100
-TINY = 2
+TINY = 1
 RUNS = 32
 WORK = 48
 LONG = Recipe(0, 8, weights={"operate": 4, "hang": 1, "derive": 1, "conditional": 2})

@@ -108,7 +108,7 @@ def least_time(command: str, path: Path) -> float:
     seconds = cpu_time(command, path)
     if seconds > LONG_SECONDS:
         return seconds
-    return min(seconds, *(cpu_time(command, path) for _ in range(REPEATS)))
+    return min([seconds, *(cpu_time(command, path) for _ in range(REPEATS))])
 
 
 def cpu_time(command: str, path: Path) -> float:

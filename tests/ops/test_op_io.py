@@ -87,6 +87,16 @@ def attempt(action: Any, *args: Any) -> None:
         action(*args)
 
 
+def accesses(action: Any, *args: Any) -> list[str]:
+    """What an action touches; again if anything, since the first time may import modules."""
+    for _ in range(2):
+        with watched() as events:
+            attempt(action, *args)
+        if not events:
+            break
+    return events
+
+
 def test_the_hook_sees_files_and_processes(tmp_path: Path) -> None:
     with watched() as events:
         (tmp_path / "file").write_bytes(b"")
@@ -98,27 +108,20 @@ def test_no_op_touches_the_machine_without_permission(monkeypatch: pytest.Monkey
     seen, faults = set[str](), list[str]()
     for item in harness.all_cases():
         seen.add(item.op)
-        attempt(harness.run_ours, item)  # imports what the kernel imports
-        with watched() as events:
-            attempt(harness.run_ours, item)
-        faults += [f"{item.op}: {event}" for event in events]
+        faults += [f"{item.op}: {event}" for event in accesses(harness.run_ours, item)]
     for scene in scenarios().values():
         sketch = Sketch()
         runs = scene(sketch)
         seen |= {node.op for node in sketch.graph}
         for wanted in runs:
-            attempt(Kernels(sketch.graph).run, wanted)
-            with watched() as events:
-                attempt(Kernels(sketch.graph).run, wanted)
+            events = accesses(Kernels(sketch.graph).run, wanted)
             faults += [f"{wanted}: {event}" for event in events]
     for path in RUN_AS_GRAPHS:
         graph = cfgraph.load(GRAPHS / f"{path}.pb")
         cfgraph.cluster(graph, regions=True)
         seen |= {node.op for node in graph}
         session = cfgraph.Session(graph)
-        attempt(session.run, ["n"], {"n": np.int32(3)})
-        with watched() as events:
-            attempt(session.run, ["n"], {"n": np.int32(3)})
+        events = accesses(session.run, ["n"], {"n": np.int32(3)})
         faults += [f"{path}: {event}" for event in events]
     assert faults == []
     runnable = {name for name in registry.op_names() if is_runnable(name)}

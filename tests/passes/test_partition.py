@@ -237,7 +237,7 @@ def test_a_fan_out_below_one_is_rejected() -> None:
 
 
 def test_random_programs_agree_with_a_fan_out() -> None:
-    for seed in RANDOM:
+    for seed in RANDOM[:20]:
         program = random_program(seed)
         cfgraph.lower(program.graph)
         cfgraph.place(program.graph, devices="cpu:0-4", seed=seed)
