@@ -96,9 +96,29 @@ def sources(root: Path) -> dict[str, str]:
 
 
 @cache
+def syntax_tree(file: Path) -> ast.Module:
+    """The syntax tree of a file; to build all takes seconds."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def syntax_trees(root: Path) -> dict[str, ast.Module]:
-    """Map each measured file to its syntax tree; to build all takes seconds."""
-    return {path: ast.parse(text) for path, text in sources(root).items()}
+    """Map each measured file to its syntax tree."""
+    return {path: syntax_tree(root / path) for path in sources(root)}
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in a node, without a pass over their expressions."""
+    for child in direct_statements(node):
+        yield child
+        yield from statements(child)
+
+
+def direct_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in the blocks of a node, not those in the blocks of these."""
+    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+        children = getattr(node, block, None)
+        if isinstance(children, list):
+            yield from children
 
 
 def module_name(path: str) -> str:
@@ -120,7 +140,7 @@ def importers(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -148,7 +168,7 @@ def duplicate_classes(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
     """Map each class name that several files define to these; a leading underscore is ignored."""
     files = defaultdict[str, set[str]](set)
     for path, tree in trees.items():
-        for node in ast.walk(tree):
+        for node in statements(tree):
             if isinstance(node, ast.ClassDef):
                 files[node.name.lstrip("_")].add(path)
     return {name: sorted(paths) for name, paths in sorted(files.items()) if len(paths) > 1}

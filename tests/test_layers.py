@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.measures import direct_statements, statements, syntax_tree
+
 ROOT = Path(__file__).parent.parent
 ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compare < cli < commands"
 LAYERS = ORDER.split(" < ")
@@ -102,14 +104,14 @@ def is_for_types(node: ast.AST) -> bool:
 
 def imports(tree: ast.AST, inside: bool = False) -> Iterator[Import]:
     """Yield (module, line, inside a function) for each import that runs."""
-    for node in ast.iter_child_nodes(tree):
+    for node in direct_statements(tree):
         if is_for_types(node):
             continue
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno, inside) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((named(node, alias.name), node.lineno, inside) for alias in node.names)
-        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         yield from imports(node, inside or function)
 
 
@@ -124,7 +126,7 @@ def named(node: ast.ImportFrom, name: str) -> str:
 @cache
 def imports_of(file: Path) -> tuple[Import, ...]:
     """The imports of a file, which several tests look at."""
-    return tuple(imports(ast.parse(file.read_text())))
+    return tuple(imports(syntax_tree(file)))
 
 
 def faults(found: Iterable[Import], module: str, file: str) -> Iterator[str]:
@@ -185,7 +187,7 @@ def module_edges(*, types: bool = False) -> set[tuple[str, str]]:
     modules = {file_module(file).removesuffix(".__init__"): file for file in sources()}
     edges = set()
     for module, file in modules.items():
-        for node in ast.walk(source_tree(file, types=types)):
+        for node in module_statements(file, types=types):
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys()
                 edges |= {(module, name) for name in names or {node.module}}
@@ -194,11 +196,11 @@ def module_edges(*, types: bool = False) -> set[tuple[str, str]]:
     return edges
 
 
-def source_tree(file: Path, *, types: bool) -> ast.AST:
-    """Return the syntax tree of a file, without `types` also without its TYPE_CHECKING blocks."""
-    tree = ast.parse(file.read_text())
-    tree.body = [node for node in tree.body if types or not is_for_types(node)]
-    return tree
+def module_statements(file: Path, *, types: bool) -> Iterator[ast.AST]:
+    """Yield the statements of a file, without `types` those that are not for hints alone."""
+    for node in syntax_tree(file).body:
+        if types or not is_for_types(node):
+            yield from (node, *statements(node))
 
 
 @pytest.mark.parametrize("types", [False, True])
