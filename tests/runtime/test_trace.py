@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.runtime.trace.events import Observer, Tee, TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
 from cfgraph.runtime.trace.summary import Totals, loop_of
@@ -58,11 +60,12 @@ def test_events_come_in_order_and_take_time(events: list[TraceEvent]) -> None:
 
 def test_a_traced_run_returns_what_an_untraced_one_does(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "nested.pb")
-    session = cfgraph.Session(graph)
-    recorder = Recorder()
-    assert session.run(["sum:0"], trace=recorder) == session.run(["sum:0"]) == [10000.0]
+    for name, limit in (("while/Less/y", 8), ("while/while/Less/y", 9)):
+        graph.set_attr(graph[name], "value", TensorValue(np.int32(limit)))
+    session, recorder = cfgraph.Session(graph), Recorder()
+    assert session.run(["sum:0"], trace=recorder) == session.run(["sum:0"]) == [72.0]
     frames = {event.frame for event in recorder.events}
-    assert f"{FRAME}[99]/while/while/while_context[99]" in frames
+    assert f"{FRAME}[7]/while/while/while_context[8]" in frames
 
 
 def test_two_runs_have_the_same_events(fixtures: Path) -> None:
