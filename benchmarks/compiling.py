@@ -21,9 +21,9 @@ from cfgraph.ops.opdef.op import back_edge_of
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.engine import compile_run
 from cfgraph.runtime.engine.plan import Plan, RunSpec
-from cfgraph.runtime.prepare import prepare
+from cfgraph.runtime.preparation.prepare import prepare
+from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.program import NotCompiled
-from cfgraph.runtime.run_config import RunConfig
 
 _TINY: Final = 25
 

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from benchmarks.measurement import Row, single_time
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
-from cfgraph.analysis.deadness_tf import TfDeadness, deadness_tf
+from cfgraph.analysis.deadness.deadness_tf import TfDeadness, deadness_tf
 from cfgraph.ir.dtypes import DType, bool_, float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ops.opdef.op import role_of

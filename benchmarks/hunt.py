@@ -27,7 +27,7 @@ from cfgraph.compare.tensorflow.mode_comparison import compare_modes
 from cfgraph.compare.tensorflow.modes import ENGINE, Mode, parse_modes
 from cfgraph.compare.tensorflow.processes import ModePool
 from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
-from cfgraph.console.mode_report import ModeFault, write_report
+from cfgraph.console.comparisons.mode_report import ModeFault, write_report
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 

@@ -13,7 +13,7 @@ from cfgraph.cli import options
 from cfgraph.cli.command_line import run_function
 from cfgraph.cli.output import page
 from cfgraph.cli.standard_streams import exit_code_with_output, guard_standard_streams
-from cfgraph.console.run_report import print_values
+from cfgraph.console.runs.run_report import print_values
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.node import split_tensor_name

@@ -14,8 +14,8 @@ def main(
     inputs: CaseInputs,
 ) -> None:
     """Group nodes into clusters that XLA compiles, without changing which tensors are live."""
-    from cfgraph.console.cluster import ClusteredGraph
-    from cfgraph.console.transform import transform_file
+    from cfgraph.console.transforms.cluster import ClusteredGraph
+    from cfgraph.console.transforms.transform import transform_file
     from cfgraph.console.verify import Verification
 
     format = "json" if outputs.json else request.format

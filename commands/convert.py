@@ -69,7 +69,7 @@ def main(
     quiet: Quiet = False,
 ) -> None:
     """Write a graph in another format: pb, pbtxt, graph (readable text), or py (Python)."""
-    from cfgraph.console.convert import PythonOptions, convert
+    from cfgraph.console.transforms.convert import PythonOptions, convert
 
     python = PythonOptions(fetch, feed, target, init, signature)
     raise Exit(convert(graph, output, to, from_format, json, verify, python))

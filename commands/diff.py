@@ -97,7 +97,12 @@ def main(
     color: options.ColorChoice = options.Color.auto,
 ) -> None:
     """Compare two graphs node by node, or with --run by the values they compute."""
-    from cfgraph.console.diff import DiffOptions, compare_nodes, diff_files, missing_side
+    from cfgraph.console.comparisons.diff import (
+        DiffOptions,
+        compare_nodes,
+        diff_files,
+        missing_side,
+    )
 
     format = "json" if json else format
     write_page = None
@@ -112,7 +117,7 @@ def main(
 
         request = replace(request, node_data=DiffData(node_data, quiet=format != "text"))
     if with_ is not None:
-        from cfgraph.console.diff_modes import ModeOptions, diff_modes
+        from cfgraph.console.comparisons.diff_modes import ModeOptions, diff_modes
 
         modes = ModeOptions.parse(with_, against, run_timeout)
         raise options.Exit(diff_modes(a, b, modes, request))
@@ -120,5 +125,5 @@ def main(
         raise missing_side(against is None and run_timeout is None)
     compare = compare_nodes
     if run:
-        from cfgraph.console.diff_run import compare_by_run as compare
+        from cfgraph.console.comparisons.diff_run import compare_by_run as compare
     raise options.Exit(diff_files(a, b, request, compare))

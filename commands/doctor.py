@@ -37,12 +37,12 @@ def main(
 ) -> None:
     """Report versions, extras, devices, and caches, or make a bundle for a bug report."""
     if bundle is None:
-        from cfgraph.console.doctor import run_doctor
+        from cfgraph.console.installation.doctor import run_doctor
 
         if command or with_constants:
             raise UsageError("a command is for a bundle", hint="add --bundle FILE.zip")
         raise Exit(run_doctor(json=json, color=color))
-    from cfgraph.console.bug_report import write_bundle
+    from cfgraph.console.installation.bug_report import write_bundle
 
     raise Exit(
         write_bundle(

@@ -84,7 +84,7 @@ def main(
         return
     is_run = run or inputs.replace(signature=None, allow_io=False).is_set
     if target is not None:
-        from cfgraph.console.explain_pair import explain_pair
+        from cfgraph.console.explanations.explain_pair import explain_pair
 
         explain_pair(
             graph,
@@ -97,17 +97,17 @@ def main(
             color=color,
         )
         return
-    from cfgraph.console.explain import explain_subject
+    from cfgraph.console.explanations.explain import explain_subject
 
     rerun = None
     if is_run:
-        from cfgraph.console.explain_run import Reruns
+        from cfgraph.console.explanations.explain_run import Reruns
 
         limited = inputs.replace(seed=seed, max_iterations=max_iterations)
         rerun = partial(Reruns, inputs=limited, devices=devices)
     find_line = None
     if source is not None:
-        from cfgraph.console.source_lines import find_source_line
+        from cfgraph.console.explanations.source_lines import find_source_line
 
         find_line = partial(find_source_line, source)
     explain_subject(

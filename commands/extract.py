@@ -11,8 +11,8 @@ def main(
     graph: options.Graph, request: ExtractOptions, outputs: OutputOptions, inputs: ExtractInputs
 ) -> None:
     """Extract the subgraph between tensors, or one iteration of a loop with its values."""
-    from cfgraph.console.extract import ExtractedGraph
-    from cfgraph.console.transform import transform_file
+    from cfgraph.console.transforms.extract import ExtractedGraph
+    from cfgraph.console.transforms.transform import transform_file
     from cfgraph.console.verify import Verification
 
     verification = Verification(inputs, enabled=None)

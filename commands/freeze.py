@@ -11,8 +11,8 @@ def main(
     graph: options.Graph, request: FreezeOptions, outputs: OutputOptions, inputs: FreezeInputs
 ) -> None:
     """Replace variables by their values, inputs by constants, and remove what they decide."""
-    from cfgraph.console.freeze import FrozenGraph
-    from cfgraph.console.transform import transform_file
+    from cfgraph.console.transforms.freeze import FrozenGraph
+    from cfgraph.console.transforms.transform import transform_file
     from cfgraph.console.verify import Verification
 
     request = request.replace(variables=inputs.variables, allow_io=inputs.allow_io)

@@ -14,8 +14,8 @@ def main(
     inputs: VerifyInputs,
 ) -> None:
     """Turn Switch, Merge, Enter, and Exit into If, Case, and While: the inverse of lower."""
-    from cfgraph.console.functionalize import FunctionalizedGraph
-    from cfgraph.console.transform import transform_file
+    from cfgraph.console.transforms.functionalize import FunctionalizedGraph
+    from cfgraph.console.transforms.transform import transform_file
     from cfgraph.console.verify import Verification
 
     runs = inputs.with_names(request.fetch, ())

@@ -14,8 +14,8 @@ def main(
     inputs: GradientInputs,
 ) -> None:
     """Add gradients to a graph: through conditionals and loops, of any order."""
-    from cfgraph.console.grad import GraphWithGradients
-    from cfgraph.console.transform import transform_file
+    from cfgraph.console.transforms.grad import GraphWithGradients
+    from cfgraph.console.transforms.transform import transform_file
     from cfgraph.console.verify import Verification
 
     verification = Verification(inputs, inputs.verify or None)

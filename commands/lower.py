@@ -14,8 +14,8 @@ def main(
     inputs: VerifyInputs,
 ) -> None:
     """Lower functional conditionals, loops and calls to the five control-flow primitives."""
-    from cfgraph.console.lower import Lowering
-    from cfgraph.console.transform import transform_file
+    from cfgraph.console.transforms.lower import Lowering
+    from cfgraph.console.transforms.transform import transform_file
     from cfgraph.console.verify import Verification
 
     verification = Verification(inputs, inputs.verify)

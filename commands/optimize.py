@@ -14,8 +14,8 @@ def main(
     inputs: CaseInputs,
 ) -> None:
     """Rewrite a graph to run faster, without changing any value or which tensors are live."""
-    from cfgraph.console.optimize import OptimizedGraph
-    from cfgraph.console.transform import transform_file
+    from cfgraph.console.transforms.optimize import OptimizedGraph
+    from cfgraph.console.transforms.transform import transform_file
     from cfgraph.console.verify import Verification
 
     runs = inputs.with_names(request.fetch, request.feed)

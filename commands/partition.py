@@ -14,8 +14,8 @@ def main(
     inputs: VerifyInputs,
 ) -> None:
     """Place a graph on devices, and connect the partitions with Send and Recv."""
-    from cfgraph.console.partition import PartitionedGraph
-    from cfgraph.console.transform import transform_file
+    from cfgraph.console.transforms.partition import PartitionedGraph
+    from cfgraph.console.transforms.transform import transform_file
     from cfgraph.console.verify import Verification
 
     verification = Verification(inputs, inputs.verify)

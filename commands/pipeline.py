@@ -29,6 +29,6 @@ def main(
     request: PipelineOptions,
 ) -> None:
     """Run several passes in one process, and print or save the graph between them."""
-    from cfgraph.console.pipeline import pipeline_file
+    from cfgraph.console.transforms.pipeline import pipeline_file
 
     raise options.Exit(pipeline_file(graph, passes, request, inputs, outputs))

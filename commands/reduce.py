@@ -115,13 +115,13 @@ def main(
 
     The command fails for a graph if it exits with the same status as for GRAPH.
     """
-    from cfgraph.console.failing_command import CommandOptions
-    from cfgraph.console.reduce import reduce_against, reduce_command
+    from cfgraph.console.comparisons.failing_command import CommandOptions
+    from cfgraph.console.comparisons.reduce import reduce_against, reduce_command
 
     tested = CommandOptions(command or [], status, match, run_timeout)
     if with_ is not None:
-        from cfgraph.console.diff_modes import ModeOptions
-        from cfgraph.console.reduce_modes import reduce_in_mode
+        from cfgraph.console.comparisons.diff_modes import ModeOptions
+        from cfgraph.console.comparisons.reduce_modes import reduce_in_mode
 
         if command or any(value is not None for value in (status, match, jobs, against_out)):
             message = "--with compares runs of TensorFlow, and a command is not needed"

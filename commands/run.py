@@ -40,10 +40,10 @@ def main(
 ) -> None:
     """Run a graph and print the fetched values."""
     from cfgraph.console.graph_files import read_graph
-    from cfgraph.console.run import execute, make_session
-    from cfgraph.console.run_observers import Observers
-    from cfgraph.console.run_report import print_outcome
-    from cfgraph.console.run_request import resolve_request
+    from cfgraph.console.runs.run import execute, make_session
+    from cfgraph.console.runs.run_observers import Observers
+    from cfgraph.console.runs.run_report import print_outcome
+    from cfgraph.console.runs.run_request import resolve_request
     from cfgraph.ir.file_io import StagedFiles
 
     page_type, ci_report = _page_type(observers), _ci_report(printing, results)

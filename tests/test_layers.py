@@ -51,12 +51,14 @@ LIGHT_INSIDE = {
 }
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
-PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "run_names", "run_passes")}
+PASSES_INSIDE = {
+    f"cfgraph/runtime/preparation/{name}.py" for name in ("prepare", "run_names", "run_passes")
+}
 
 # the engine inside a function: a run on the token executor starts without it
-COMPILED_INSIDE = {"cfgraph/runtime/prepare.py", "cfgraph/runtime/executors.py"}
+COMPILED_INSIDE = {f"cfgraph/runtime/preparation/{name}.py" for name in ("prepare", "executors")}
 # workers inside functions: most runs are in one process
-REMOTE_INSIDE = {"cfgraph/runtime/executors.py"}
+REMOTE_INSIDE = {"cfgraph/runtime/preparation/executors.py"}
 # what groups of options make, inside methods: a help page loads none of it
 OBJECTS_INSIDE = {"cfgraph/cli/run_options.py"}
 # the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms

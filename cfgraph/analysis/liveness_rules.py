@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
-from cfgraph.analysis.deadness_tf import deadness_tf
+from cfgraph.analysis.deadness.deadness_tf import deadness_tf
 from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.errors import InvalidInput, UsageError

@@ -118,7 +118,7 @@ app = typer.Typer(
 
 def _print_version(ctx: typer.Context, value: bool) -> None:
     if value and ctx.meta.get(_JSON):
-        versions = importlib.import_module("cfgraph.console.doctor").versions()
+        versions = importlib.import_module("cfgraph.console.installation.doctor").versions()
         typer.echo(render_json(document("version", result=versions)))
         raise typer.Exit
     if value:

@@ -16,7 +16,7 @@ from cfgraph.ir.units import parse_byte_size
 
 if TYPE_CHECKING:
     from cfgraph.passes.place.rules import PlacementRules
-    from cfgraph.runtime.cost_model import CostModel
+    from cfgraph.runtime.clock.cost_model import CostModel
     from cfgraph.runtime.remote.on_ray import Ray
     from cfgraph.runtime.remote.processes import Processes
 
@@ -360,7 +360,7 @@ class ClockOptions(OptionGroup):
         """The cost model of the virtual clock, or None for the real clock."""
         if not self.virtual:
             return None
-        from cfgraph.runtime.cost_model import CostModel, read_costs
+        from cfgraph.runtime.clock.cost_model import CostModel, read_costs
 
         return read_costs(self.costs) if self.costs else CostModel()
 

@@ -25,7 +25,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import check_deadline
 from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.prepare import lower_run
+from cfgraph.runtime.preparation.prepare import lower_run
 
 _MAX_ACCESSES: Final = 2048
 _RACE: Final = "CFG225"

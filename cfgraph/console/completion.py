@@ -11,7 +11,7 @@ from typer.completion import shell_complete
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.analysis.feeds_and_fetches import is_input
-from cfgraph.console.pass_pipeline import PASS_NAMES
+from cfgraph.console.transforms.pass_pipeline import PASS_NAMES
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.files import load
 from cfgraph.passes.optimize.optimize import RULE_NAMES

@@ -21,13 +21,13 @@ from cfgraph.analysis.summary import summarize
 from cfgraph.cli.output import Column, OutputTable, Page, note
 from cfgraph.compare.differences import GraphDiff
 from cfgraph.console.check import print_findings
-from cfgraph.console.cluster import print_summary as print_clusters
-from cfgraph.console.diff import print_delta
+from cfgraph.console.comparisons.diff import print_delta
 from cfgraph.console.html_page import HtmlPage
 from cfgraph.console.picture.model import AttributeFormatter, page_bytes, picture_model
 from cfgraph.console.picture.pages import RunRecorder, run_model
-from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
-from cfgraph.console.show_tables import frames_table, functions_table, output_ports
+from cfgraph.console.transforms.cluster import print_summary as print_clusters
+from cfgraph.console.views.selection import GraphView, NodeSelection, function_bodies
+from cfgraph.console.views.show_tables import frames_table, functions_table, output_ports
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.file_io import StagedFiles

@@ -12,8 +12,6 @@ from cfgraph.analysis.summary import Endpoint, Summary, next_command, summarize
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Column, OutputTable, Page, note, page, tab_separated
-from cfgraph.console import show_tables as tables
-from cfgraph.console.dot import graph_dot
 from cfgraph.console.graph_files import (
     Source,
     read_graph,
@@ -21,28 +19,30 @@ from cfgraph.console.graph_files import (
     saved_model_state_of,
     saved_variables_note,
 )
-from cfgraph.console.saved_model_summary import (
+from cfgraph.console.values import type_text as value_type
+from cfgraph.console.values import value_json, value_text
+from cfgraph.console.views import show_tables as tables
+from cfgraph.console.views.dot import graph_dot
+from cfgraph.console.views.saved_model_summary import (
     SavedModelSummary,
     signatures_json,
     signatures_table,
     summarize_saved_model,
 )
-from cfgraph.console.selection import (
+from cfgraph.console.views.selection import (
     GraphView,
     NodeSelection,
     filter_hint,
     find_node,
     nodes_to_show,
 )
-from cfgraph.console.show_tables import (
+from cfgraph.console.views.show_tables import (
     output_types,
     partitions_json,
     partitions_table,
     routes_table,
 )
-from cfgraph.console.stablehlo import ModuleSummary, module_summaries, modules_table
-from cfgraph.console.values import type_text as value_type
-from cfgraph.console.values import value_json, value_text
+from cfgraph.console.views.stablehlo import ModuleSummary, module_summaries, modules_table
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node

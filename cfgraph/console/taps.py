@@ -21,7 +21,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import function_calls
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import is_glob, matching_nodes
-from cfgraph.runtime.run_passes import lowered_copy
+from cfgraph.runtime.preparation.run_passes import lowered_copy
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 
 _ITERATION: Final = re.compile(r"(.+)\[(\d{1,18})\]")

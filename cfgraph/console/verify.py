@@ -31,7 +31,7 @@ class VerificationResult:
 
     def show(self) -> None:
         """Report the comparison on stderr; differences also with `--quiet`."""
-        from cfgraph.console.diff_run import print_runs
+        from cfgraph.console.comparisons.diff_run import print_runs
 
         if self and is_quiet():
             return
@@ -43,7 +43,7 @@ class VerificationResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as a member of a JSON document."""
-        from cfgraph.console.diff_run import runs_json
+        from cfgraph.console.comparisons.diff_run import runs_json
 
         return runs_json(self.delta, self.graphs)
 
@@ -73,7 +73,7 @@ class Verification:
                 message = "feeds and other run options require --verify"
                 raise UsageError(message, hint="add --verify")
             return
-        from cfgraph.console.diff_run import comparison_options
+        from cfgraph.console.comparisons.diff_run import comparison_options
 
         require_single_stdin(source, self.inputs.feed)
         self._original = copy_graph(source.graph)

@@ -19,7 +19,7 @@ from cfgraph.console.model_explorer.explain_data import critical_cycles_values, 
 from cfgraph.console.model_explorer.graph_json import graph_collection
 from cfgraph.console.model_explorer.identifiers import graph_members
 from cfgraph.console.model_explorer.node_data import Values, node_data
-from cfgraph.console.selection import GraphView
+from cfgraph.console.views.selection import GraphView
 from cfgraph.errors import DOCUMENTATION, CfgraphError
 
 _SUFFIXES: Final = ["pb", "pbtxt", "graphdef", "graph", "zip", "gz"]

@@ -41,8 +41,8 @@ from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
-from cfgraph.runtime.prepare import lower_run
-from cfgraph.runtime.run_config import require_state
+from cfgraph.runtime.preparation.prepare import lower_run
+from cfgraph.runtime.preparation.run_config import require_state
 from cfgraph.runtime.session import Session
 
 _INDEX_SUFFIX: Final = ".index"

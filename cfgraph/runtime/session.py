@@ -19,25 +19,30 @@ from cfgraph.ir.traversal import named_devices
 from cfgraph.limits import limited, memory_errors_reported
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import checked_threads, limited_threads
+from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.clock.virtual_time import VirtualSimulator
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CodeCache
-from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.executors import Executors, RunExecutor, fetched_values
 from cfgraph.runtime.gpu.context import GpuContext, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.prepare import DEFAULT_DEVICE
-from cfgraph.runtime.prepared_runs import PreparedRun, PreparedRuns, RunResult
-from cfgraph.runtime.run_config import RunConfig, StepOptions, current_options, require_state
-from cfgraph.runtime.run_names import NameResolver, fetch_names
+from cfgraph.runtime.preparation.executors import Executors, RunExecutor, fetched_values
+from cfgraph.runtime.preparation.prepare import DEFAULT_DEVICE
+from cfgraph.runtime.preparation.prepared_runs import PreparedRun, PreparedRuns, RunResult
+from cfgraph.runtime.preparation.run_config import (
+    RunConfig,
+    StepOptions,
+    current_options,
+    require_state,
+)
+from cfgraph.runtime.preparation.run_names import NameResolver, fetch_names
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.trace.recording import RunTimeline
-from cfgraph.runtime.virtual_time import VirtualSimulator
 from cfgraph.runtime.xla_tier import RepeatedRun
 
 if TYPE_CHECKING:

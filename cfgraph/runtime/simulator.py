@@ -13,17 +13,17 @@ from cfgraph.ir.devices import has_own_memory, short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits, timeout_error
-from cfgraph.runtime.deadlock import blocked_error, explain_deadlock
+from cfgraph.runtime.engine.deadlock import blocked_error, explain_deadlock
 from cfgraph.runtime.engine.executor import MISSING, Executor
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import Plan
+from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.engine.token_trace import trace_wrapper
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryOwner
 from cfgraph.runtime.memory.instrument import MemoryInstrumentation, memory_owners
-from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer, Observer
 
 # tokens per turn between two checks of the clock; fewer with a deadline

@@ -12,7 +12,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
-from cfgraph.runtime.prepare import lower_run
+from cfgraph.runtime.preparation.prepare import lower_run
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
 from tests.analysis.liveness_oracle import Liveness, Tag, liveness, tag_path

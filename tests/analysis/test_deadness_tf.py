@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cfgraph.analysis.deadness_tf import deadness_tf
-from cfgraph.analysis.deadness_tf_formulas import TfPredicate, TfPredicates
+from cfgraph.analysis.deadness.deadness_tf import deadness_tf
+from cfgraph.analysis.deadness.deadness_tf_formulas import TfPredicate, TfPredicates
 from cfgraph.analysis.verify.verify import verify
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Node, Output

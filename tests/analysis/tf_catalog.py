@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.analysis.deadness_tf import TfDeadness, deadness_tf
+from cfgraph.analysis.deadness.deadness_tf import TfDeadness, deadness_tf
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output

@@ -15,7 +15,7 @@ import pytest
 
 import cfgraph
 from cfgraph.cli.json_output import schema
-from cfgraph.console.bug_report import strip_constants
+from cfgraph.console.installation.bug_report import strip_constants
 from cfgraph.ir.attrs import EncodedAttr, Func, TensorValue
 from cfgraph.proto.attr_value_pb2 import AttrValue
 
@@ -187,7 +187,7 @@ def test_members_have_names_that_every_archiver_accepts(
 def test_the_end_of_a_long_trace_is_enough(
     command: Any, counter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfgraph.console.bug_report._MAX_TRACE", 1000)
+    monkeypatch.setattr("cfgraph.console.installation.bug_report._MAX_TRACE", 1000)
     bundle = tmp_path / "b.zip"
     assert command("doctor", "--bundle", bundle, "--", "run", counter, "--feed", "n=9").code == 0
     with zipfile.ZipFile(bundle) as archive:

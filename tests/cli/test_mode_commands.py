@@ -14,7 +14,7 @@ from cfgraph.cli.json_output import schema
 from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
 from cfgraph.compare.tensorflow.processes import ModePool
-from cfgraph.console.diff_modes import ModeOptions
+from cfgraph.console.comparisons.diff_modes import ModeOptions
 
 WORKER = Path(__file__).parent.parent / "compare" / "misbehaving_worker.py"
 COMMAND = (sys.executable, str(WORKER))

@@ -7,7 +7,7 @@ from typing import Any
 
 from cfgraph.console.picture.bodies import RestOfGraph
 from cfgraph.console.picture.model import picture_model
-from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
+from cfgraph.console.views.selection import GraphView, NodeSelection, function_bodies
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.text.parser import parse_graph
 from tests.cli.test_picture_files import model_of_page

@@ -13,7 +13,7 @@ import pytest
 
 import cfgraph
 from cfgraph.console.picture.model import SCRIPTS, page_bytes, picture_model, script_json
-from cfgraph.console.selection import GraphView, NodeSelection, nodes_to_show
+from cfgraph.console.views.selection import GraphView, NodeSelection, nodes_to_show
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.text.parser import parse_graph
 

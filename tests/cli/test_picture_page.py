@@ -11,7 +11,7 @@ import pytest
 
 import cfgraph
 from cfgraph.console.picture.model import page_bytes, picture_model
-from cfgraph.console.selection import GraphView, NodeSelection
+from cfgraph.console.views.selection import GraphView, NodeSelection
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
 from tests.cli.chromium import Chromium, program

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.console.pass_pipeline import PASS_NAMES
+from cfgraph.console.transforms.pass_pipeline import PASS_NAMES
 
 TEXT = "lower, grad{ys=loss xs=W}, partition{devices=cpu:0,gpu:0}"
 

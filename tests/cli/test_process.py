@@ -220,7 +220,7 @@ def test_a_dry_command_does_not_load_the_library() -> None:
 
 def test_a_node_is_explained_without_what_runs_graphs() -> None:
     script = (
-        "import sys, cfgraph.console.explain;"
+        "import sys, cfgraph.console.explanations.explain;"
         "print([name for name in ('runtime.session', 'passes.cluster.cluster')"
         " if f'cfgraph.{name}' in sys.modules])"
     )

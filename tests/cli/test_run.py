@@ -646,7 +646,7 @@ def test_an_event_is_one_line_of_a_terminal_and_shows_the_end_of_its_name(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     # the newest events of a slow run would be lines, too
-    monkeypatch.setattr("cfgraph.console.run_observers.PATIENCE_NS", sys.maxsize)
+    monkeypatch.setattr("cfgraph.console.runs.run_observers.PATIENCE_NS", sys.maxsize)
     text = command("convert", graphs / "nested.pb", "--to", "graph").out
     short = tmp_path / "short.graph"
     short.write_text(text.replace("int32[]:100}", "int32[]:3}"))

@@ -110,13 +110,13 @@ def test_every_engine_runs_the_clusters_of_a_file(
 
 
 def test_a_traced_run_compiles_nothing(chain: Path) -> None:
-    import cfgraph.runtime.prepare
+    import cfgraph.runtime.preparation.prepare
 
     compiled = []
     session = cfgraph.Session(cfgraph.load(chain))
     events: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cfgraph.runtime.prepare, "_compiled", compiled.append)
+        patch.setattr(cfgraph.runtime.preparation.prepare, "_compiled", compiled.append)
         for _ in range(2):
             assert session.run("y", {"x": 3}, trace=_Recorder(events)) == [4]
             assert session.fallback == "the run is traced"

@@ -13,7 +13,7 @@ import cfgraph
 from cfgraph.cli.json_output import schema
 from cfgraph.console.graph_files import read_graph
 from cfgraph.console.picture.pages import page_model
-from cfgraph.console.selection import GraphView, nodes_to_show
+from cfgraph.console.views.selection import GraphView, nodes_to_show
 from cfgraph.ops.opdef.jax_library import load_jax
 from cfgraph.ops.opdef.stablehlo_bodies import module_bodies
 from tests.cli.conftest import Command

@@ -25,10 +25,10 @@ COMMANDS = {
 }
 # the command, the name of the pass in its module, and the op of the node that goes wrong
 PASSES = {
-    "lower": ("cfgraph.console.lower.lower", "Less"),
-    "partition": ("cfgraph.console.partition.partition", "Less"),
-    "cluster": ("cfgraph.console.cluster.cluster", "Switch"),
-    "grad": ("cfgraph.console.grad.derivatives", "Less"),
+    "lower": ("cfgraph.console.transforms.lower.lower", "Less"),
+    "partition": ("cfgraph.console.transforms.partition.partition", "Less"),
+    "cluster": ("cfgraph.console.transforms.cluster.cluster", "Switch"),
+    "grad": ("cfgraph.console.transforms.grad.derivatives", "Less"),
 }
 
 
@@ -140,7 +140,7 @@ def test_clusters_that_forget_deadness_are_refused(
 def test_what_is_lowered_to_be_drawn_is_verified_too(
     command: Any, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfgraph.console.cluster.lower", swapped(lower, "Less"))
+    monkeypatch.setattr("cfgraph.console.transforms.cluster.lower", swapped(lower, "Less"))
     file = graphs / "cond_functional.pb"
     done = command("cluster", file, "--format", "dot", "--verify", "-o", tmp_path / "o.pb")
     assert done.code == 1
@@ -161,7 +161,7 @@ def test_what_convert_would_write_is_read_again(
         copy.set_attr(copy["Const"], "value", TensorValue(value + 1))
         return dumps(copy, kind)
 
-    monkeypatch.setattr("cfgraph.console.convert.dumps", wrong)
+    monkeypatch.setattr("cfgraph.console.transforms.convert.dumps", wrong)
     done = command("convert", file, "--verify", "-o", output)
     assert done.code == 1
     assert "attr value: - int32[]:20000  + int32[]:20001" in done.err

@@ -15,7 +15,7 @@ from cfgraph.compare.sample_point import DimensionSizes, SampleOptions, sample_p
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.runtime.prepare import PlannedRun, plan_run
+from cfgraph.runtime.preparation.prepare import PlannedRun, plan_run
 
 LOOP = """
 n = Placeholder() {dtype=int32, shape=[]}
@@ -262,7 +262,7 @@ def test_all_cases_share_the_plans_of_a_graph(monkeypatch: pytest.MonkeyPatch) -
         planned.append(args[0].graph)
         return plan_run(*args, **options)
 
-    monkeypatch.setattr("cfgraph.runtime.prepared_runs.plan_run", plan)
+    monkeypatch.setattr("cfgraph.runtime.preparation.prepared_runs.plan_run", plan)
     text = STATE + "\nr = RandomUniform(shape) {T=int32, dtype=float32, seed=1}\n"
     for source in (CHOICE, text + "shape = Const() {dtype=int32, value=int32[1]:[2]}\n"):
         planned.clear()

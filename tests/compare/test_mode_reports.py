@@ -19,8 +19,8 @@ from cfgraph.compare.tensorflow.culprit import Culprit
 from cfgraph.compare.tensorflow.modes import MODES
 from cfgraph.compare.tensorflow.processes import ModePool
 from cfgraph.compare.tensorflow.reduce_mode import start_oracle
-from cfgraph.console.mode_report import ModeFault, issue_text
-from cfgraph.console.mode_script import array_literal, repro_script, text_literal
+from cfgraph.console.comparisons.mode_report import ModeFault, issue_text
+from cfgraph.console.comparisons.mode_script import array_literal, repro_script, text_literal
 
 COMMAND = (sys.executable, str(Path(__file__).parent / "misbehaving_worker.py"))
 MODE = MODES["autojit"]

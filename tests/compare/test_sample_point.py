@@ -11,7 +11,7 @@ import cfgraph
 from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
 from cfgraph.compare.sample_point import EvaluationPoint
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.executors import Executors
+from cfgraph.runtime.preparation.executors import Executors
 
 X = "x = Placeholder() {dtype=float32, shape=[]}\n"
 SQUARE = f"{X}y = Mul(x, x)"

@@ -19,8 +19,8 @@ from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
 from cfgraph.compare.tensorflow.modes import MODES
 from cfgraph.compare.tensorflow.processes import ModePool
 from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
-from cfgraph.console.mode_report import ModeFault, write_report
-from cfgraph.console.mode_script import repro_script
+from cfgraph.console.comparisons.mode_report import ModeFault, write_report
+from cfgraph.console.comparisons.mode_script import repro_script
 from cfgraph.errors import UsageError
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

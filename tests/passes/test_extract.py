@@ -10,7 +10,7 @@ import pytest
 
 import cfgraph
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.console.extract import CutValues
+from cfgraph.console.transforms.extract import CutValues
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.extract import ExtractionPlan

@@ -12,7 +12,7 @@ from cfgraph import limits
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.cluster.hoist_reads import hoist_reads
-from cfgraph.runtime import prepared_runs
+from cfgraph.runtime.preparation import prepared_runs
 from cfgraph.runtime.session import Session
 
 # the sum of i * w for i below n; `inner`, `before`, and `after` have room for a write

@@ -24,7 +24,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.shapes import Shape
 from cfgraph.passes.place.rules import read_rules
-from cfgraph.runtime.cost_model import read_costs
+from cfgraph.runtime.clock.cost_model import read_costs
 from cfgraph.runtime.feeds.parse_feeds import read_npy
 
 _BUG = 70
@@ -200,7 +200,7 @@ def test_a_run_without_memory_is_an_execution_error(
     def fail(value: object) -> object:
         raise MemoryError
 
-    monkeypatch.setattr("cfgraph.runtime.executors._caller_copy", fail)
+    monkeypatch.setattr("cfgraph.runtime.preparation.executors._caller_copy", fail)
     session = cfgraph.Session(cfgraph.load(fixtures / "graphs" / "counter.pb"))
     with pytest.raises(ExecutionError, match="out of memory"):
         session.run(["n"], {"n": 3})

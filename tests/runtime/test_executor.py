@@ -7,7 +7,7 @@ import pytest
 
 from cfgraph.errors import ExecutionError, InvalidInput, RunTimeout, Unsupported, UsageError
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.prepared_runs import MAX_PREPARED_RUNS
+from cfgraph.runtime.preparation.prepared_runs import MAX_PREPARED_RUNS
 from tests.recorder import Recorder
 from tests.runtime.graphs import loop, session
 

@@ -18,8 +18,8 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.prepared_runs import MAX_IDLE_SIMULATORS
+from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.preparation.prepared_runs import MAX_IDLE_SIMULATORS
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
 from tests.runtime.graphs import loop, session

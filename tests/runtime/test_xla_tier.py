@@ -12,9 +12,10 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime import prepared_runs, xla_tier
+from cfgraph.runtime import xla_tier
 from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
 from cfgraph.runtime.jax.compile import CompiledFunction
+from cfgraph.runtime.preparation import prepared_runs
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.xla_tier import Phase, RepeatedRun
 from tests.recorder import Recorder

@@ -6,7 +6,7 @@ from typing import Final
 
 from cfgraph.cli.json_output import add_member
 from cfgraph.compare.differences import GraphDiff, RunDiff
-from cfgraph.console.diff import SourcePair
+from cfgraph.console.comparisons.diff import SourcePair
 from cfgraph.console.graph_files import artifact
 from cfgraph.console.model_explorer.identifiers import graph_members
 from cfgraph.console.model_explorer.node_data import FIRST_DIFFERENCE, NodeDataFile, Values

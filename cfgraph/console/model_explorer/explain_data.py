@@ -8,11 +8,11 @@ from typing import Final
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.cli.json_output import add_member
 from cfgraph.cli.transform_options import STDIN
-from cfgraph.console.explain import explain_loop, is_loop
+from cfgraph.console.explanations.explain import explain_loop, is_loop
 from cfgraph.console.graph_files import artifact, read_graph
 from cfgraph.console.model_explorer.identifiers import graph_members
 from cfgraph.console.model_explorer.node_data import NodeDataFile, Values
-from cfgraph.console.selection import GraphView
+from cfgraph.console.views.selection import GraphView
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 

@@ -17,9 +17,9 @@ from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.console.graph_files import artifact
 from cfgraph.console.model_explorer.identifiers import ARGUMENTS, MAIN, loop_nodes, node_ids
 from cfgraph.console.model_explorer.overlays import edge_overlays
-from cfgraph.console.selection import GraphView, function_bodies
-from cfgraph.console.show_tables import output_types
 from cfgraph.console.values import value_text
+from cfgraph.console.views.selection import GraphView, function_bodies
+from cfgraph.console.views.show_tables import output_types
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.file_io import write_atomically
 from cfgraph.ir.graph import Node

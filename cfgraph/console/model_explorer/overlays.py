@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 from cfgraph.analysis.loops.critical_cycle import Item
-from cfgraph.console.explain import explain_loop
-from cfgraph.console.selection import GraphView
+from cfgraph.console.explanations.explain import explain_loop
+from cfgraph.console.views.selection import GraphView
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Node
 from cfgraph.ir.traversal import sends_by_recv

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.console.picture.boxes import PictureBox, group_into_boxes, split_large_box
-from cfgraph.console.selection import GraphView, NodeSelection
+from cfgraph.console.views.selection import GraphView, NodeSelection
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.constants import Const, Identity

@@ -11,7 +11,7 @@ from cfgraph.compare.differences import ChangedNode, GraphDiff, NodesDiff
 from cfgraph.console.graph_files import Source
 from cfgraph.console.picture.model import page_bytes
 from cfgraph.console.picture.pages import page_model, page_title
-from cfgraph.console.selection import GraphView, NodeSelection
+from cfgraph.console.views.selection import GraphView, NodeSelection
 from cfgraph.ir.file_io import StagedFiles
 
 # removed nodes per box

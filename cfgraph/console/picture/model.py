@@ -30,10 +30,10 @@ from cfgraph.console.picture.bodies import (
     with_call_shapes,
 )
 from cfgraph.console.picture.boxes import PictureBox
-from cfgraph.console.selection import GraphView, NodeSelection
-from cfgraph.console.show_tables import output_types
-from cfgraph.console.stablehlo import copied_selection, is_module, module_selections
 from cfgraph.console.values import value_text
+from cfgraph.console.views.selection import GraphView, NodeSelection
+from cfgraph.console.views.show_tables import output_types
+from cfgraph.console.views.stablehlo import copied_selection, is_module, module_selections
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import device_label

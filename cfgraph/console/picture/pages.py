@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.console.dot import graph_dot
 from cfgraph.console.graph_files import Source, artifact, saved_model_contents
 from cfgraph.console.picture.bodies import WHOLE_GRAPH, RestOfGraph
 from cfgraph.console.picture.model import page_bytes, picture_model
-from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
 from cfgraph.console.taps import TapPattern
 from cfgraph.console.values import type_text, value_text
+from cfgraph.console.views.dot import graph_dot
+from cfgraph.console.views.selection import GraphView, NodeSelection, function_bodies
 from cfgraph.errors import CfgraphError, ExecutionError, Unsupported, UsageError
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import StagedFiles

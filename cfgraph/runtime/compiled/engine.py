@@ -33,9 +33,9 @@ from cfgraph.runtime.compiled.node_writer import FAST, FUNCTIONS, CodeStyle
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
 from cfgraph.runtime.compiled.stored_code import decode, encode, encode_reason
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
+from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.program import GeneratedCode, NotCompiled
-from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.stack_position import (
     LOCATORS,

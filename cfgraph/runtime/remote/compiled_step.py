@@ -18,7 +18,7 @@ from cfgraph.runtime.compiled.code_position import error_iteration, located
 from cfgraph.runtime.compiled.compiled_run import CompiledRun
 from cfgraph.runtime.compiled.engine import UNLIMITED, compile_part, generate_run
 from cfgraph.runtime.compiled.node_writer import FAST
-from cfgraph.runtime.deadlock import BlockedRecv, NotSent
+from cfgraph.runtime.engine.deadlock import BlockedRecv, NotSent
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.program import NotCompiled

@@ -24,11 +24,11 @@ from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.limits import current_limits
 from cfgraph.runtime.compiled.engine import MAX_REPEATED, exceeds_iterations
-from cfgraph.runtime.deadlock import BlockedRecv, NotSent, deadlock_error
+from cfgraph.runtime.engine.deadlock import BlockedRecv, NotSent, deadlock_error
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec
+from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.remote.requests import LoadRequest, LoadResult, StepRequest, StepResult
 from cfgraph.runtime.remote.workers import (
     VariableKey,

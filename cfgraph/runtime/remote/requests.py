@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.errors import CfgraphError
-from cfgraph.runtime.deadlock import BlockedRecv
+from cfgraph.runtime.engine.deadlock import BlockedRecv
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.trace.events import TraceEvent
 

@@ -27,7 +27,7 @@ from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.deadlock import (
+from cfgraph.runtime.engine.deadlock import (
     BlockedRecv,
     NotSent,
     blocked_recvs,

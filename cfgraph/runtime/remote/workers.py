@@ -20,7 +20,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.resources import VARIABLES
-from cfgraph.runtime.deadlock import BlockedRecv
+from cfgraph.runtime.engine.deadlock import BlockedRecv
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.remote.codec import UNSENDABLE_CODE
 from cfgraph.runtime.remote.connections import PeerLost

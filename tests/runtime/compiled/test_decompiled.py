@@ -14,7 +14,7 @@ import pytest
 
 import cfgraph
 from cfgraph.cli import command_line as cli
-from cfgraph.console.convert import PythonOptions, python_source, write_python
+from cfgraph.console.transforms.convert import PythonOptions, python_source, write_python
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.cluster_runner import ClusterRunner
@@ -24,8 +24,8 @@ from cfgraph.runtime.compiled.script import Script
 from cfgraph.runtime.compiled.value_expressions import raw, strings, value_expression
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.prepare import prepare
-from cfgraph.runtime.run_config import RunConfig
+from cfgraph.runtime.preparation.prepare import prepare
+from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.session import Session
 from cfgraph.script import main
 from tests.conformance import recorded

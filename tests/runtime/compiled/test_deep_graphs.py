@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.console.convert import PythonOptions
+from cfgraph.console.transforms.convert import PythonOptions
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled import outlining
 from cfgraph.runtime.program import Program

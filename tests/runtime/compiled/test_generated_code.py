@@ -15,8 +15,8 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.compiled.engine import compile_run
 from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.prepare import prepare
-from cfgraph.runtime.run_config import RunConfig
+from cfgraph.runtime.preparation.prepare import prepare
+from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.session import Session
 from tests.build.programs import programs
 from tests.build.test_programs import SLOW, STARTS, written

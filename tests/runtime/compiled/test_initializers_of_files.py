@@ -12,7 +12,7 @@ import pytest
 
 import cfgraph
 from cfgraph.cli import command_line as cli
-from cfgraph.console.convert import PythonOptions
+from cfgraph.console.transforms.convert import PythonOptions
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from tests.robustness.generated_python import source_fault

@@ -13,7 +13,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.ir.shapes import AbstractTensor
-from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.clock.cost_model import CostModel
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.gpu import context as card_module
 from cfgraph.runtime.gpu.context import GpuContext

@@ -302,7 +302,7 @@ def test_a_trace_has_the_events_of_all_workers(loop: cfgraph.Session) -> None:
 def test_workers_forget_runs_that_the_session_has_dropped(
     monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    monkeypatch.setattr("cfgraph.runtime.prepared_runs.MAX_PREPARED_RUNS", 2)
+    monkeypatch.setattr("cfgraph.runtime.preparation.prepared_runs.MAX_PREPARED_RUNS", 2)
     with cfgraph.Session(graph(counting()), workers=Threads(2), engine=engine) as session:
         session.run(["out:0", "zero:0"], {"n": 3})
         for number in range(10):

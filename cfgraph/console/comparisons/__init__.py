@@ -1,0 +1,1 @@
+"""Reports of `diff` and `reduce`, on two graphs, on their runs, and on modes of TensorFlow."""

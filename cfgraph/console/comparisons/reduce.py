@@ -1,0 +1,223 @@
+"""The `reduce` command: the smallest graph that fails, and the smallest pair that differs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from cfgraph.cli.json_output import add_member, print_document
+from cfgraph.cli.output import detail, hidden_notes, is_quiet, note, page
+from cfgraph.cli.transform_options import STDIN, OutputOptions, RunInputs
+from cfgraph.compare.equivalence import compare_runs
+from cfgraph.compare.reduce.pair_oracle import PairOracle
+from cfgraph.compare.reduce.reduce_graph import reduce_graph
+from cfgraph.compare.reduce.reduce_pair import reduce_pair
+from cfgraph.compare.reduce.search import ReductionStep
+from cfgraph.compare.reduce.subject import Subject
+from cfgraph.console.comparisons.diff_run import comparison_options, print_runs, runs_json
+from cfgraph.console.comparisons.failing_command import CommandOptions, CommandOracle, command_text
+from cfgraph.console.graph_files import (
+    Source,
+    artifact,
+    output_format,
+    read_graph,
+    require_distinct_paths,
+    write_graph,
+)
+from cfgraph.errors import UsageError
+from cfgraph.ir.file_io import StagedFiles
+
+_SECOND: Final = ".against"
+
+
+@dataclass(slots=True)
+class ReducedFiles:
+    """The files of the best subject, written atomically for every success."""
+
+    paths: tuple[str, ...]
+    to: str | None
+    nodes: int | None = None
+    steps: list[ReductionStep] = field(default_factory=list)
+
+    def write(self, subject: Subject) -> None:
+        """Write all graphs of a subject."""
+        with StagedFiles() as files, hidden_notes():
+            for graph, path in zip(subject.graphs, self.paths, strict=True):
+                write_graph(graph, path, self.to, files)
+        self.nodes = subject.nodes
+
+    def on_success(self, subject: Subject, step: ReductionStep) -> None:
+        """Write a smaller subject."""
+        self.write(subject)
+        self.steps.append(step)
+        detail(f"{step.operator}: {step.nodes} nodes after {step.tests} tests")
+
+    def artifacts(self) -> list[dict[str, Any]]:
+        """Return the entries of the files in a JSON document."""
+        return [artifact("graph", path) for path in self.paths]
+
+    @contextmanager
+    def kept_on_interruption(self) -> Iterator[None]:
+        """Name the best result if the body is interrupted."""
+        try:
+            yield
+        except BaseException:
+            if self.nodes is not None:
+                names = " and ".join(self.paths)
+                note(f"note: the best result so far, {self.nodes} nodes, is in {names}")
+                for item in self.artifacts():
+                    add_member("artifacts", item)
+            raise
+
+
+def reduce_command(
+    path: str,
+    tested: CommandOptions,
+    inputs: RunInputs,
+    outputs: OutputOptions,
+    against_out: str | None,
+    jobs: int | None,
+) -> int:
+    """Reduce a graph for which a command fails. Returns the exit code, 0.
+
+    Raises UsageError if the command does not fail.
+    """
+    tested.require_command()
+    if against_out is not None:
+        message = "--against-out is the reduced graph of --against"
+        raise UsageError(message, hint="add --against B")
+    output = require_file(outputs, path)
+    source = read_graph(path)
+    form = output_format(output, outputs.to)
+    width = jobs or os.cpu_count() or 1
+    oracle = CommandOracle(tested, form, f"graph.{form}", width)
+    subject = Subject((source.graph,))
+    before = subject.nodes
+    result = oracle.require_failure(subject)
+    options = comparison_options(inputs, source) if inputs.is_set else None
+    files = ReducedFiles((output,), outputs.to)
+    with files.kept_on_interruption():
+        files.write(subject)
+        search = reduce_graph(subject, oracle, options, files.on_success)
+    status = result.status if result.status is not None else 0
+    if not is_quiet():
+        print_reduction(before, search.best.nodes, search.tests)
+        page(stream=sys.stderr).line(f"`{command_text(tested.command)}` exits with {status}")
+    print_reduction_json(
+        outputs,
+        [source],
+        files,
+        (before, search.best.nodes, search.tests),
+        {"command": list(tested.command), "status": status, "runs": None},
+    )
+    return 0
+
+
+def reduce_against(
+    path: str,
+    second: str,
+    tested: CommandOptions,
+    inputs: RunInputs,
+    outputs: OutputOptions,
+    against_out: str | None,
+    jobs: int | None,
+) -> int:
+    """Reduce two graphs whose runs differ. Returns the exit code, 0.
+
+    Raises UsageError if they agree.
+    """
+    if tested.is_set:
+        message = "--against compares runs of two graphs, and a command is not needed"
+        raise UsageError(message, hint="remove --against, or the command and its options")
+    if jobs is not None:
+        message = "--jobs applies to a command; graphs are compared in this process"
+        raise UsageError(message, hint="remove --jobs")
+    output = require_file(outputs, path, second)
+    other = against_out or _second_path(output)
+    _require_other_path(other, path, second)
+    require_distinct_paths(output, other, "reduced second graph")
+    if path == second == STDIN:
+        raise UsageError("standard input can be read only once")
+    sources = [read_graph(name) for name in (path, second)]
+    options = comparison_options(inputs, sources[0])
+    subject = Subject(tuple(source.graph for source in sources))
+    oracle, difference = PairOracle.compare(subject, options)
+    files = ReducedFiles((output, other), outputs.to)
+    with files.kept_on_interruption():
+        search = reduce_pair(subject, oracle, difference, files.on_success)
+        files.write(search.best)
+    before, after = subject.nodes, search.best.nodes
+    a, b = search.best.graphs
+    delta = compare_runs(a, b, replace(oracle.options_for(a), locate=True))
+    if not is_quiet():
+        print_reduction(before, after, search.tests)
+        out = page(stream=sys.stderr)
+        print_runs(out, delta, search.best.graphs)
+        out.line(f"the reduced B is in {other}", "dim")
+    print_reduction_json(
+        outputs,
+        sources,
+        files,
+        (before, after, search.tests),
+        {"command": None, "status": None, "runs": runs_json(delta, search.best.graphs)},
+    )
+    return 0
+
+
+def require_file(outputs: OutputOptions, *inputs: str) -> str:
+    """Return the path of the result. Raises UsageError for a stream, and for an input."""
+    if outputs.output is None or outputs.output == STDIN:
+        message = "the smallest graph so far is written to a file"
+        raise UsageError(message, hint="name it with -o FILE")
+    _require_other_path(outputs.output, *inputs)
+    return outputs.output
+
+
+def _require_other_path(output: str, *inputs: str) -> None:
+    """Raise UsageError if a reduced graph would replace the original, which is still needed."""
+    for path in inputs:
+        if path != STDIN and Path(output).resolve() == Path(path).resolve():
+            message = "the reduced graph would replace the original"
+            raise UsageError(message, hint="write to another file", path=output)
+
+
+def _second_path(output: str) -> str:
+    """Return the path of the reduced second graph, as in small.against.pb."""
+    path = Path(output)
+    stem, dot, suffixes = path.name.partition(".")
+    return str(path.with_name(f"{stem}{_SECOND}{dot}{suffixes}"))
+
+
+def print_reduction(before: int, after: int, tests: int) -> None:
+    """Print the numbers of nodes and tests."""
+    out = page(stream=sys.stderr)
+    out.heading("reduced", f"{after} of {before} nodes, {tests} test{'s' * (tests != 1)}")
+
+
+def print_reduction_json(
+    outputs: OutputOptions,
+    sources: Sequence[Source],
+    files: ReducedFiles,
+    counts: tuple[int, int, int],
+    members: dict[str, Any],
+) -> None:
+    """Print the JSON document of a reduction if it is requested."""
+    if not outputs.json:
+        return
+    before, after, tests = counts
+    steps = [
+        {"operator": step.operator, "nodes": step.nodes, "tests": step.tests}
+        for step in files.steps
+    ]
+    print_document(
+        "reduce",
+        inputs=[source.to_json() for source in sources],
+        summary={"before": before, "after": after, "tests": tests},
+        result={**members, "steps": steps},
+        artifacts=files.artifacts(),
+    )

@@ -1,0 +1,83 @@
+"""The `reduce --with tensorflow:MODE` command: the smallest graph in which a mode is wrong."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cfgraph.cli.output import is_quiet, note, page
+from cfgraph.cli.transform_options import OutputOptions, RunInputs
+from cfgraph.compare.differences import RunDiff
+from cfgraph.compare.reduce.search import Search
+from cfgraph.compare.reduce.subject import Subject
+from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
+from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
+from cfgraph.console.comparisons.diff_modes import ModeOptions
+from cfgraph.console.comparisons.diff_run import comparison_options, print_runs, runs_json
+from cfgraph.console.comparisons.mode_report import ModeFault, write_report
+from cfgraph.console.comparisons.reduce import (
+    ReducedFiles,
+    print_reduction,
+    print_reduction_json,
+    require_file,
+)
+from cfgraph.console.graph_files import read_graph, require_single_stdin
+from cfgraph.errors import UsageError
+
+
+def reduce_in_mode(
+    path: str,
+    modes: ModeOptions,
+    inputs: RunInputs,
+    outputs: OutputOptions,
+    report: str | None = None,
+) -> int:
+    """Reduce a graph that a mode of TensorFlow runs wrongly. Returns the exit code, 0.
+
+    Raises UsageError if the mode agrees.
+    """
+    if len(modes.modes) > 1:
+        message = "a graph is reduced in one mode"
+        raise UsageError(message, hint="write --with tensorflow:autojit")
+    if report is not None and outputs.output is None:
+        outputs = outputs.replace(output=str(Path(report, "graph.pb")))
+    output = require_file(outputs, path)
+    source = read_graph(path)
+    require_single_stdin(source, inputs.feed)
+    options = replace(comparison_options(inputs, source), locate=False)
+    files = ReducedFiles((output,), outputs.to)
+    with modes.pool() as pool, files.kept_on_interruption():
+        oracle, delta = start_oracle(pool, source.graph, modes.modes[0], modes.against, options)
+        if report is not None:
+            Path(report).mkdir(parents=True, exist_ok=True)
+        search = reduce_mode(oracle, source.graph, delta, files.on_success)
+        files.write(search.best)
+        final = oracle.reproduced(search.best.graphs[0])
+        version = pool.host.version
+        if report is not None and final:
+            write_report(ModeFault(oracle, search.best.graphs[0], final, version), report)
+    before = Subject((source.graph,)).nodes
+    if not is_quiet():
+        print_reduction(before, search.best.nodes, search.tests)
+        print_mode_difference(search, oracle, final, version)
+        if not final:
+            without = ", and no report is written" if report is not None else ""
+            note(f"note: the difference of the smallest graph was not reproduced{without}")
+        elif report is not None:
+            page(stream=sys.stderr).line(f"the report is in {report}", "dim")
+    members: dict[str, Any] = {"command": None, "status": None}
+    members["runs"] = runs_json(final, search.best.graphs * 2)
+    print_reduction_json(
+        outputs, [source], files, (before, search.best.nodes, search.tests), members
+    )
+    return 0
+
+
+def print_mode_difference(search: Search, oracle: ModeOracle, delta: RunDiff, version: str) -> None:
+    """Print how the modes differ in the smallest graph."""
+    out = page(stream=sys.stderr)
+    reference = oracle.against.text if oracle.against else "cfgraph"
+    out.line(f"A: {reference}, B: {oracle.mode.text} {version}", "bold")
+    print_runs(out, delta, search.best.graphs * 2)

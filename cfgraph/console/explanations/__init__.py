@@ -1,0 +1,1 @@
+"""Answers of `explain`: a node, a pair, a run, edges between frames, and lines of code."""

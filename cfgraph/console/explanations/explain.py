@@ -1,0 +1,435 @@
+"""The `explain` command for one node, or for one loop and its critical cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from cfgraph.analysis.cost import CostEstimates, Costs
+from cfgraph.analysis.deadness.pretty import describe_assignment
+from cfgraph.analysis.explain import (
+    EdgeCondition,
+    Explanation,
+    UnconditionalWork,
+    explain_node,
+    unconditional_work,
+)
+from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
+from cfgraph.cli.json_output import partial_document, print_document
+from cfgraph.cli.options import Color
+from cfgraph.cli.output import Column, OutputTable, Page, page
+from cfgraph.cli.transform_options import RunInputs
+from cfgraph.console.explanations.explain_crossings import explain_crossings
+from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
+from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.console.views.selection import GraphView, find_node
+from cfgraph.console.views.stablehlo import ModuleExplanation, is_module
+from cfgraph.errors import UsageError
+from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import called_implementation
+from cfgraph.ir.names import first_names
+from cfgraph.ir.role import Role
+from cfgraph.ir.units import format_duration
+from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
+from cfgraph.runtime.trace.summary import IterationTimes
+
+if TYPE_CHECKING:
+    from cfgraph.console.explanations.explain_run import NodeOutcome, Reruns
+    from cfgraph.console.explanations.source_lines import SourceLine
+
+    LineFinder = Callable[[Graph, Node], SourceLine]
+
+# thresholds for the critical cycle's share of the work of an iteration
+_NEARLY_ALL: Final = 0.9
+_MOST: Final = 0.6
+_NS_PER_SECOND: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class LoopExplanation:
+    """A loop's critical cycle, the seconds of each node, and measurements of a virtual run."""
+
+    cycle: CriticalCycle
+    cost: Callable[[Node], float]
+    measured: IterationTimes | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the member `loop` of the document; times are nanoseconds."""
+        measured = self.measured
+        return {
+            "frame": self.cycle.frame.path,
+            "critical_cycle": [
+                {"name": item_name(item), "ns": round(self._seconds(item) * _NS_PER_SECOND)}
+                for item in self.cycle.chain
+            ],
+            "iterations_of_the_cycle": self.cycle.rounds,
+            "cycle_ns": round(self.cycle.per_iteration * _NS_PER_SECOND),
+            "work_ns": round(self.cycle.work * _NS_PER_SECOND),
+            "share": round(self.cycle.share, 4),
+            "parallel_iterations": self.cycle.parallel,
+            "verdict": self.verdict,
+            "run": measured
+            and {
+                "iterations": len(measured.spans),
+                "period_ns": measured.period and round(measured.period),
+                "at_once": measured.at_once,
+                "busiest": measured.busiest
+                and {"device": measured.busiest[0], "share": measured.busiest[1]},
+            },
+        }
+
+    @property
+    def verdict(self) -> str:
+        """The limit on the overlap of iterations."""
+        cycle = self.cycle
+        if not cycle.chain:
+            return "iterations do not depend on each other"
+        if cycle.parallel == 1:
+            return "iterations do not overlap: the loop's parallel_iterations is 1"
+        if cycle.share >= _NEARLY_ALL:
+            return "iterations do not overlap: nearly all work of one depends on the previous one"
+        if cycle.share >= _MOST:
+            return "iterations barely overlap: most work of one depends on the previous one"
+        times = min(1 / cycle.share, cycle.parallel)
+        return f"about {times:.1f} iterations can overlap, given enough devices"
+
+    def _seconds(self, item: Item) -> float:
+        return item_cost(item, self.cost)
+
+    def print(self, out: Page) -> None:
+        """Print the explanation as text."""
+        cycle = self.cycle
+        out.heading(cycle.frame.path, f"loop with {len(cycle.frame.nodes)} nodes")
+        out.line(f"  {self.verdict}", "bold")
+        columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
+        out.table(OutputTable(columns, [*self._rows()], headings=False))
+        if not cycle.chain:
+            return
+        out.line()
+        out.heading("critical cycle", "each node depends on the one above, the first on the last")
+        nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("time")]
+        rows: list[Sequence[Any]] = [
+            (
+                item_name(item),
+                *_op_and_device(item),
+                format_duration(self._seconds(item) * _NS_PER_SECOND),
+            )
+            for item in cycle.chain
+        ]
+        out.table(OutputTable(nodes, rows))
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        cycle = self.cycle
+        cycle_time = format_duration(cycle.per_iteration * _NS_PER_SECOND)
+        work_time = format_duration(cycle.work * _NS_PER_SECOND)
+        rounds = "" if cycle.rounds < 2 else f", spanning {cycle.rounds} iterations"
+        share = f"per iteration (estimated): {_percent(cycle.share)} of its work{rounds}"
+        rows = [
+            ("critical cycle", cycle_time, share),
+            ("whole iteration", work_time, "estimated from ops and shapes, on one device"),
+            ("in flight", str(cycle.parallel), "iterations at most (parallel_iterations)"),
+        ]
+        if self.measured is not None:
+            rows += _iteration_rows(self.measured)
+        return rows
+
+
+def _iteration_rows(measured: IterationTimes) -> list[tuple[str, str, str]]:
+    if measured.period is None:
+        return [("in a run", str(len(measured.spans)), "iterations, too few to measure a period")]
+    rows = [
+        (
+            "in a run",
+            format_duration(measured.period),
+            f"per iteration in virtual time, over {len(measured.spans)} iterations",
+        ),
+        ("", str(measured.at_once), "iterations in flight at most"),
+    ]
+    if measured.busiest:
+        device, share = measured.busiest
+        rows.append(("", _percent(share), f"utilization of {device}, the busiest device"))
+    return rows
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def explain_loop(
+    graph: Graph,
+    path: str,
+    iterations: Callable[[Frame], IterationTimes] | None = None,
+) -> LoopExplanation:
+    """Find a loop's critical cycle; `iterations` measures a run in virtual time.
+
+    Raises UsageError if there is no such loop, and the errors of a run.
+    """
+    loop_frames = frames(graph)
+    estimates, costs = CostEstimates(infer_shapes(graph), loop_frames), Costs()
+
+    def cost(node: Node) -> float:
+        kind = costs.kind_of(node.device)
+        waits = (
+            costs.link.seconds(estimates.size(Output(node))) if role_of(node) is Role.RECV else 0.0
+        )
+        return costs.seconds(kind, *estimates.work(node)) + waits
+
+    answer = critical_cycle(graph, path, cost)
+    return LoopExplanation(answer, cost, iterations and iterations(answer.frame))
+
+
+def item_name(item: Item) -> str:
+    """Return the name of a node, or the path of a loop."""
+    return item.name if isinstance(item, Node) else item.frame.path
+
+
+def _op_and_device(item: Item) -> tuple[str, str]:
+    return (item.op, short_device_name(item.device)) if isinstance(item, Node) else ("a loop", "")
+
+
+_MAX_NAMES: Final = 8
+
+
+class ExplainResult(Protocol):
+    """The answer to one `explain` query."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer as a member of the document."""
+
+    def print(self, out: Page) -> None:
+        """Print the answer as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplanation:
+    """Static facts about a node and, if it was run, the outcome.
+
+    `unconditional` is set for a predicate or a Switch: the nodes that run whatever the value of the
+    predicate, although only one branch uses them. `implementation` is set for a call of a function
+    with several implementations: the one that its device selects. `code` is the line of a Python
+    file that computes it. `module` is set for a call of a StableHLO module.
+    """
+
+    facts: Explanation
+    unconditional: UnconditionalWork | None
+    outcome: NodeOutcome | None
+    full: bool
+    implementation: str | None = None
+    code: SourceLine | None = None
+    module: ModuleExplanation | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the member `node` of the document."""
+        extra: dict[str, Any] = {"run": self.outcome and self.outcome.to_json()}
+        if self.unconditional is not None:
+            extra["decides"] = {
+                "predicate": self.unconditional.predicate.name,
+                "switches": [node.name for node in self.unconditional.switches],
+                "regardless": {
+                    str(side): [node.name for node in nodes]
+                    for side, nodes in self.unconditional.of.items()
+                },
+            }
+        if self.implementation is not None:
+            extra["implementation"] = self.implementation
+        if self.code is not None:
+            extra["source"] = self.code.to_json()
+        if self.module is not None:
+            extra["module"] = self.module.to_json()
+        return _node_json(self.facts) | extra
+
+    def print(self, out: Page) -> None:
+        """Print the explanation as text."""
+        _print_node(out, self.facts, [*_edge_rows(self.facts, self.full), *self._more()])
+        if self.module is not None:
+            out.line()
+            self.module.print(out)
+
+    def _more(self) -> Iterator[tuple[str, str, str]]:
+        if self.implementation is not None:
+            yield "calls", self.implementation, "the implementation for its device"
+        if self.unconditional is not None:
+            count = len(self.unconditional.switches)
+            switches = "1 Switch" if count == 1 else f"{count} Switches"
+            yield "decides", self.unconditional.predicate.name, f"predicate of {switches}"
+            for side, nodes in self.unconditional.of.items():
+                names = first_names([node.name for node in nodes], _MAX_NAMES)
+                sides = {0: "if it is false", 1: "if it is true"}
+                serves = sides.get(side, f"on branch {side}")
+                yield "unconditional", names, f"always computed, but used only {serves}"
+        if self.code is not None:
+            yield "source", f"{self.code.path}:{self.code.line}", self.code.text
+        if self.outcome is not None:
+            yield "in this run", self.outcome.words, self.outcome.why
+            for item in self.outcome.compilations[:_MAX_NAMES]:
+                yield "", "", str(item)
+
+
+def explain_subject(
+    path: str,
+    subject: str,
+    inputs: RunInputs,
+    rerun: Callable[[Source, SignatureNames], Reruns] | None,
+    *,
+    find_line: LineFinder | None = None,
+    full: bool,
+    json: bool,
+    color: Color,
+) -> None:
+    """Explain a node, a tensor or a loop, and optionally its run.
+
+    `find_line` finds the line of the node in a Python file that the graph was converted to.
+    """
+    source = read_graph(path, quiet=json)
+    if structural_errors(source.graph):
+        crossings = explain_crossings(source.graph, subject)
+        if not crossings.edges:
+            require_analyzable(source.graph)
+        print_explanation(source, "crossings", crossings, json=json, color=color)
+        return
+    require_single_stdin(source, inputs.feed)
+    names = signature_names(source, inputs.signature, inputs.variables)
+    runs = None if rerun is None else rerun(source, names)
+    explained = _explain(source.graph, names.tensor(subject), runs, full, find_line)
+    print_explanation(source, *explained, json=json, color=color)
+
+
+def print_explanation(
+    source: Source, kind: str, answer: ExplainResult, *, json: bool, color: Color
+) -> None:
+    """Print an explanation; `kind` is its member in the document."""
+    if json:
+        written = partial_document().get("artifacts", [])
+        result = {kind: answer.to_json()}
+        print_document("explain", inputs=[source.to_json()], result=result, artifacts=written)
+    else:
+        answer.print(page(color))
+
+
+def _explain(
+    graph: Graph,
+    subject: str,
+    runs: Reruns | None,
+    full: bool,
+    find_line: LineFinder | None,
+) -> tuple[str, ExplainResult]:
+    if is_loop(graph, subject):
+        if find_line is not None:
+            raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
+        measure = None if runs is None else runs.iterations
+        return "loop", explain_loop(graph, subject, measure)
+    selection = find_node(GraphView(graph), subject.removeprefix("^"))
+    module = None
+    if is_module(selection.nodes[0]):
+        title = selection.view.title(selection.nodes[0])
+        module = ModuleExplanation.of_node(title, selection.nodes[0], full)
+        if selection.view.name and runs is None:
+            return "module", module
+    require_outside_functions(graph, subject)
+    facts = explain_node(graph, subject)
+    outcome = None if runs is None else runs.outcome(facts.node, in_root=facts.frame == "/")
+    unconditional = _unconditional_work(graph, facts)
+    called = called_implementation(graph, facts.node)
+    code = None if find_line is None else find_line(graph, facts.node)
+    return "node", NodeExplanation(facts, unconditional, outcome, full, called, code, module)
+
+
+def is_loop(graph: Graph, subject: str) -> bool:
+    """True if a subject names a loop, not a node."""
+    if subject.removeprefix("^").partition(":")[0] in graph:
+        return False
+    named = any(frame.has_name(subject) for frame in frames(graph).all[1:])
+    return named or subject.startswith("/")
+
+
+def _unconditional_work(graph: Graph, facts: Explanation) -> UnconditionalWork | None:
+    """Find unconditional work for a predicate, or for the predicate of a Switch."""
+    node = facts.node
+    if role_of(node) is Role.SWITCH:
+        return unconditional_work(graph, node.inputs[1])
+    return unconditional_work(graph, node.output()) if node.readers(0) else None
+
+
+def require_outside_functions(graph: Graph, subject: str) -> None:
+    """Raise UsageError for a node of a function, whose liveness depends on the call."""
+    selection = find_node(GraphView(graph), subject.removeprefix("^"))
+    if selection.view.name:
+        if graph.functions[selection.view.name] in [
+            called_function(graph, x) for x in cluster_calls(graph)
+        ]:
+            message = f"{subject!r} is inside a cluster and runs whenever the cluster does"
+            raise UsageError(message, hint="explain it in the graph before clustering")
+        message = f"{subject!r} is inside a function and runs whenever the function is called"
+        hint = "lower the graph first (`cfgraph lower`) and explain the lowered node"
+        raise UsageError(message, hint=hint)
+
+
+def _print_node(out: Page, facts: Explanation, rows: list[Sequence[Any]]) -> None:
+    op = lookup(facts.node.op)
+    about = (op.__doc__ or "").splitlines()[0] if op else "unknown op"
+    out.heading(f"{facts.node.name}  {facts.node.op}", about)
+    columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
+    out.table(OutputTable(columns, rows, headings=False))
+    if facts.mismatched:
+        mismatch = "mismatched inputs: one may be dead while another is live"
+        out.line(f"  {mismatch}", "yellow")
+    for limit in facts.limits:
+        out.line(f"  {limit}", "yellow")
+
+
+def _edge_rows(facts: Explanation, full: bool) -> list[tuple[str, str, str]]:
+    node = facts.runs
+    rows = [("frame", facts.frame, "" if facts.frame == "/" else "inside a loop")]
+    rows.append(("live", node.predicate, node.words))
+    if facts.witness and "|" in node.predicate:
+        rows.append(("for example", f"with {describe_assignment(facts.witness)}", ""))
+    rows += [("output", edge.name, _edge_condition(edge)) for edge in facts.outputs]
+    rows.append(("waits for", facts.waits_for, ""))
+    rows += [("input", edge.name, _edge_condition(edge)) for edge in facts.inputs]
+    fed = first_names(facts.fed_by, None if full else _MAX_NAMES)
+    rows.append(("fed by", fed or "nothing", ""))
+    read = first_names(facts.read_by, None if full else _MAX_NAMES)
+    rows.append(("read by", read or "nothing", ""))
+    if facts.message is not None:
+        rows.append(("message", facts.message, ""))
+    rows.append(("device", facts.device, facts.device_reason))
+    return rows
+
+
+def _edge_condition(edge: EdgeCondition) -> str:
+    """Describe the liveness of an edge, which does not run."""
+    if edge.predicate in ("true", "false"):
+        return "always live" if edge.predicate == "true" else "never live"
+    return edge.words.replace("runs when", "live when", 1)
+
+
+def _node_json(facts: Explanation) -> dict[str, Any]:
+    return {
+        "name": facts.node.name,
+        "op": facts.node.op,
+        "frame": facts.frame,
+        "predicate": facts.runs.predicate,
+        "runs": facts.runs.words,
+        "witness": None if facts.witness is None else dict(facts.witness),
+        "outputs": [_edge_json(edge) for edge in facts.outputs],
+        "waits_for": facts.waits_for,
+        "inputs": [_edge_json(edge) for edge in facts.inputs],
+        "mismatched_inputs": facts.mismatched,
+        "fed_by": list(facts.fed_by),
+        "read_by": list(facts.read_by),
+        "message": facts.message,
+        "device": facts.device,
+        "device_reason": facts.device_reason,
+        "limits": list(facts.limits),
+    }
+
+
+def _edge_json(edge: EdgeCondition) -> dict[str, str]:
+    return {"tensor": edge.name, "predicate": edge.predicate, "live": _edge_condition(edge)}

@@ -1,0 +1,154 @@
+"""Runs made for `explain`: live and dead counts of a node, and iteration times of a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cfgraph.analysis.feeds_and_fetches import require_feeds
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.cli.transform_options import RunInputs
+from cfgraph.console.comparison_inputs import prepare_inputs
+from cfgraph.console.graph_files import Source
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.errors import ExecutionError, UsageError
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node
+from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.compiled_cluster import Compilation
+from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.trace.events import TraceEvent
+from cfgraph.runtime.trace.summary import IterationTimes
+
+# errors of a fetch that is dead or has no value
+_MISSING_VALUE_CODES: Final = ("CFG702", "CFG707")
+
+
+@dataclass
+class NodeOutcome:
+    """An observer that counts live and dead tokens of a node.
+
+    `why` is the cause of deadness, or of a wait without end: its own if `waits`, else of others.
+    `compilations` are those by XLA of a cluster that the node calls.
+    """
+
+    name: str
+    live: int = 0
+    dead: int = 0
+    why: str = ""
+    waits: bool = False
+    fed: bool = False
+    compilations: tuple[Compilation, ...] = ()
+
+    @property
+    def only_node(self) -> str:
+        """The name of the node whose events are needed."""
+        return self.name
+
+    def event(self, event: TraceEvent) -> None:
+        """Count the event if it is a token of the node."""
+        if event.is_token and event.node == self.name:
+            self.dead += event.dead
+            self.live += not event.dead
+
+    def explain_failure(self, error: ExecutionError) -> None:
+        """Note the reason for which the node has no value."""
+        reason = error.waits.get(self.name)
+        self.waits = reason is not None
+        if reason is not None:
+            self.why = reason
+        elif error.waits:
+            self.why = "; ".join(f"{name!r} {reason}" for name, reason in error.waits.items())
+        elif not self.live:
+            self.why = error.message
+
+    @property
+    def words(self) -> str:
+        """Description of the live and dead executions of the node."""
+        if self.fed:
+            return "fed"
+        if self.waits:
+            return "waits, and nothing else is left to run"
+        if not self.live and not self.dead:
+            return "did not run: its inputs never arrived"
+        if not self.live:
+            return "dead" if self.dead == 1 else f"dead ({_times(self.dead)})"
+        return f"ran {_times(self.live)}" + (f", dead {_times(self.dead)}" if self.dead else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the member `run` of the document."""
+        result: dict[str, Any] = {"live": self.live, "dead": self.dead, "why": self.why or None}
+        if self.compilations:
+            result["compilations"] = [
+                {
+                    "seconds": item.seconds,
+                    "changed": item.changed or None,
+                    "refused": item.refused or None,
+                }
+                for item in self.compilations
+            ]
+        return result
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _is_fetch_error(error: ExecutionError, outcome: NodeOutcome) -> bool:
+    """True if a run failed only because the fetch has no value.
+
+    The output may be dead or missing or, if the node ran, refer to an uninitialized variable.
+    """
+    return error.code in _MISSING_VALUE_CODES or (outcome.live > 0 and error.node == outcome.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Reruns:
+    """Runs that an explanation needs: of one node, or of a loop in virtual time on devices."""
+
+    source: Source
+    names: SignatureNames
+    inputs: RunInputs
+    devices: Sequence[str]
+
+    def outcome(self, node: Node, *, in_root: bool) -> NodeOutcome:
+        """Run the graph for one node. Raises the errors of the run, except a hang."""
+        inputs = prepare_inputs(self.inputs, self.source, self.names, [node])
+        graph, feeds, limit = inputs.graph, inputs.feeds, inputs.max_iterations
+        fed = {graph.tensor(name) for name in feeds}
+        outcome = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
+        require_feeds(graph, [], [node], fed)
+        fetches = [f"{node.name}:0"] if in_root and registry.output_count(node) else []
+        session = inputs.session(inputs.initial_state())
+        try:
+            session.run(fetches, feeds, [node.name], trace=outcome, max_iterations=limit)
+        except ExecutionError as error:
+            if not (error.waits or (fetches and _is_fetch_error(error, outcome))):
+                raise
+            outcome.explain_failure(error)
+        outcome.compilations = tuple(
+            item
+            for cluster in session.cluster_runner.clusters.values()
+            for item in cluster.compilations
+            if item.node == node.name
+        )
+        return outcome
+
+    def iterations(self, frame: Frame) -> IterationTimes:
+        """Run the graph in virtual time and measure the iterations of a loop."""
+        inputs = prepare_inputs(self.inputs, self.source, self.names, None)
+        graph, feeds, limit = inputs.graph, inputs.feeds, inputs.max_iterations
+        chain = [frame]
+        while chain[0].parent is not None and chain[0].parent.parent is not None:
+            chain.insert(0, chain[0].parent)
+        times = IterationTimes([item.name for item in chain])
+        defaults = Fetches(graph)
+        defaults.default()
+        require_feeds(graph, defaults.tensors, [], {graph.tensor(name) for name in feeds})
+        names = [item.name for item in defaults.tensors]
+        session = inputs.session(inputs.initial_state(), ",".join(self.devices), CostModel())
+        session.run(names, feeds, trace=times, allow_dead=True, max_iterations=limit)
+        if not times.spans:
+            raise UsageError(f"loop {frame.path!r} does not run with these feeds")
+        return times

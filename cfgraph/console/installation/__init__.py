@@ -1,0 +1,1 @@
+"""The installation and its devices, bug reports, and sample graphs."""

@@ -1,0 +1,1 @@
+"""The command `run`: request, observers, and reports of values, memory, and time."""

@@ -1,0 +1,131 @@
+"""The `run` command: make a session, and run a graph in it."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from itertools import count
+
+from cfgraph.analysis.resource_handles import is_variable
+from cfgraph.cli.output import remark
+from cfgraph.cli.run_options import (
+    ClockOptions,
+    DeviceOptions,
+    EngineOptions,
+    LimitOptions,
+    RemoteOptions,
+)
+from cfgraph.console.graph_files import Source
+from cfgraph.console.runs.run_observers import Observers
+from cfgraph.console.runs.run_report import Outcome
+from cfgraph.console.runs.run_request import RunRequest
+from cfgraph.errors import UsageError, WorkerLost
+from cfgraph.ir.traversal import ancestors
+from cfgraph.runtime.code_cache import CodeCache
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
+from cfgraph.runtime.preparation.prepared_runs import RunResult
+from cfgraph.runtime.preparation.run_config import StepOptions
+from cfgraph.runtime.session import Session
+
+
+def make_session(
+    source: Source,
+    request: RunRequest,
+    state: State | None,
+    limits: LimitOptions,
+    devices: DeviceOptions,
+    engine: EngineOptions,
+    clock: ClockOptions,
+    remote: RemoteOptions,
+) -> Session:
+    """Create the session that the options describe. Raises UsageError if they do not fit."""
+    for name, is_set in (
+        ("--clock virtual", clock.virtual),
+        ("--memory", devices.memory),
+        ("--schedule random", limits.schedule == "random"),
+        ("--engine xla", engine.engine == "xla"),
+    ):
+        if remote.starter and is_set:
+            message = f"{name} cannot be combined with {remote.starter}"
+            raise UsageError(message, hint=f"remove {name} or {remote.starter}")
+    if remote.retries:
+        _require_restorable(source, request, state)
+    return Session(
+        source.graph,
+        state=state,
+        devices=devices.devices or None,
+        soft_placement=devices.soft,
+        rules=devices.placement_rules(),
+        schedule=limits.schedule,
+        schedule_seed=limits.schedule_seed,
+        seed=limits.seed,
+        costs=clock.cost_model(),
+        engine=engine.engine,
+        lazy=engine.lazy,
+        memory=devices.memory_limits(),
+        swap_above=DEFAULT_SWAP_ABOVE if devices.swap_above is None else devices.swap_above,
+        gpu=devices.gpu,
+        allow_io=request.variables.io_policy(source),
+        blas_threads=engine.threads,
+        workers=remote.make(),
+        cache=not engine.no_cache and CodeCache(source.sha256()),
+    )
+
+
+def _require_restorable(source: Source, request: RunRequest, state: State | None) -> None:
+    """Raise UsageError for a run with variables that a retry could not restore."""
+    variable = next(filter(is_variable, ancestors(source.graph, request.nodes)), None)
+    if variable is not None and state is None:
+        message = f"--retries needs a checkpoint: the run has the variable {variable.name!r}"
+        raise UsageError(message, hint="restore it with --variables, or remove --retries")
+
+
+def execute(
+    session: Session,
+    state: State | None,
+    request: RunRequest,
+    observers: Observers,
+    retries: int | None,
+) -> Outcome:
+    """Run the graph with its observers; output of the graph itself goes to stderr.
+
+    The trace is written also for a failed run, where it is needed most.
+    """
+    try:
+        with redirect_stdout(sys.stderr), session:
+            result = _with_retries(session, state, request, observers, retries or 0)
+            # workers take their variables with them when the session ends
+            variables = None if request.saved_to is None else session.state.copy()
+    except BaseException as error:
+        observers.flush_partial(session, error)
+        raise
+    finally:
+        observers.close_views()
+    observers.write(result)
+    values = dict(zip(request.spec.fetches, result.values, strict=True))
+    return Outcome(request, result, values, request.expected.differences(values), variables)
+
+
+def _with_retries(
+    session: Session,
+    state: State | None,
+    request: RunRequest,
+    observers: Observers,
+    retries: int,
+) -> RunResult:
+    """The result of a run, repeated on new workers with the same variables if one is lost."""
+    limit, step = request.step.max_iterations, request.step._replace(trace=observers.observer)
+    for attempt in count(1):
+        try:
+            for init in request.inits:
+                session.execute(init, request.feeds(), StepOptions(max_iterations=limit))
+            return session.execute(request.spec, request.feeds(), step)
+        except WorkerLost as error:
+            if attempt > retries:
+                raise
+            restored = "" if state is None else ", with the variables of the checkpoint"
+            lost = f"worker {error.worker} ({error.host}) was lost"
+            remark(f"warning: {lost}; retry {attempt} of {retries} on new workers{restored}")
+            session.recover(state)
+    raise AssertionError

@@ -1,0 +1,384 @@
+"""Report of a run as text or JSON: values, differences, clusters, and GPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from cfgraph.analysis.findings import Finding
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.output import Page, note, pad, page, width
+from cfgraph.cli.run_options import PrintOptions
+from cfgraph.compare.value_difference import ValueDifference
+from cfgraph.console.graph_files import Source, artifact
+from cfgraph.console.runs.run_memory import memory_json, print_memory
+from cfgraph.console.runs.run_observers import Observers
+from cfgraph.console.runs.run_request import RunRequest, write_array
+from cfgraph.console.values import statistics_text, type_text, value_json, value_text
+from cfgraph.ir.devices import short_device_name, short_device_names
+from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.graph import Output
+from cfgraph.ir.names import first_names
+from cfgraph.ir.traversal import is_partitioned
+from cfgraph.ir.units import format_count, format_duration
+from cfgraph.passes.place.rules import RuleMatches
+from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.compiled_cluster import CompiledCluster
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.preparation.prepared_runs import RunResult
+from cfgraph.runtime.restore import save_variables
+
+if TYPE_CHECKING:
+    from cfgraph.console.ci_formats import CiReport
+
+# of a checkpoint in the folder of --save-variables
+VARIABLES_NAME: Final = "variables"
+# listed recompilations per cluster
+_MAX_COMPILATIONS: Final = 3
+
+
+def called_clusters(launches: ClusterRunner) -> list[CompiledCluster]:
+    """Return the clusters that the run has called at least once."""
+    return [cluster for cluster in launches.clusters.values() if cluster.calls]
+
+
+def cluster_notes(launches: ClusterRunner) -> Iterator[str]:
+    """Describe the engine of the clusters, their calls, and their recompilations."""
+    clusters = called_clusters(launches)
+    if not clusters:
+        return
+    calls, fused = (
+        sum(cluster.calls for cluster in clusters),
+        sum(cluster.fused for cluster in clusters),
+    )
+    by = "NumPy" if fused == calls else "XLA"
+    parts = [f"{format_count(len(clusters), 'cluster')} run by {by}: {format_count(calls, 'call')}"]
+    if fused and fused != calls:
+        parts.append(f"{fused} of them by NumPy")
+    times = sum(cluster.compiled_times for cluster in clusters)
+    if times:
+        seconds = sum(cluster.seconds for cluster in clusters)
+        parts.append(f"{format_count(times, 'compilation')} in {format_duration(seconds * 1e9)}")
+    yield ", ".join(parts)
+    small = [cluster for cluster in clusters if cluster.small]
+    if small:
+        skipped = format_count(len(small), "cluster")
+        yield f"{skipped} run by NumPy, too small to gain from XLA (--engine xla compiles all)"
+    for cluster in clusters:
+        yield from _compilation_notes(cluster)
+
+
+def _compilation_notes(cluster: CompiledCluster) -> Iterator[str]:
+    """Describe recompilations and rejected compilations of a cluster."""
+    if cluster.refused:
+        yield f"{cluster.name} is run by NumPy: {cluster.refused}"
+    notable = [item for item in cluster.compilations if item.changed or item.refused]
+    for item in notable[:_MAX_COMPILATIONS]:
+        yield str(item)
+    if len(notable) > _MAX_COMPILATIONS:
+        yield f"{cluster.name}: {len(notable) - _MAX_COMPILATIONS} more"
+
+
+def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
+    """Return the clusters as a member of a JSON document."""
+    return {
+        "engine": launches.engine,
+        "clusters": [
+            {
+                "name": cluster.name,
+                "calls": cluster.calls,
+                "fused": cluster.fused,
+                "small": cluster.small,
+                "refused": cluster.refused or None,
+                "compilations": [
+                    {
+                        "node": item.node,
+                        "seconds": item.seconds,
+                        "changed": item.changed or None,
+                        "refused": item.refused or None,
+                    }
+                    for item in cluster.compilations
+                ],
+            }
+            for cluster in called_clusters(launches)
+        ],
+    }
+
+
+def engine_json(result: RunResult) -> dict[str, Any]:
+    """Return the engine of the last run for a JSON document, and why tokens ran it."""
+    if result.config.jit is not None:
+        return {"engine": result.clusters.engine, "reason": None, "xla": None}
+    reason = result.fallback or None
+    xla = None if reason else result.xla_choice or None
+    engine = {
+        "engine": "tokens" if reason else "compiled",
+        "interpreted": result.is_interpreted,
+        "reason": reason,
+        "xla": xla,
+    }
+    workers = [[*map(short_device_name, names)] for names in result.worker_devices]
+    return {**engine, "workers": workers} if workers else engine
+
+
+# ops that a note lists
+_MAX_HOST_OPS: Final = 5
+
+
+def gpu_json(result: RunResult) -> dict[str, Any] | None:
+    """Return kind and devices of the GPUs for a JSON document, or None for a run without GPUs."""
+    devices = result.gpus
+    if not devices:
+        return None
+    gpu, kind = result.gpu_plan, "simulated" if result.gpu_plan is None else "real"
+    members: dict[str, Any] = {"kind": kind, "devices": list(devices)}
+    if gpu is not None:
+        members |= {"name": gpu.context.name, "on_host": gpu.host_fallbacks}
+    return members
+
+
+def gpu_notes(result: RunResult) -> list[str]:
+    """Describe kind and devices of the GPUs."""
+    devices, gpu = ", ".join(result.gpus), result.gpu_plan
+    if not devices:
+        return []
+    if gpu is None:
+        return [f"{devices}: simulated by NumPy"]
+    notes = [f"{devices}: {gpu.context.name}"]
+    ops = sorted(gpu.host_fallbacks)
+    if ops:
+        notes.append(f"run on the host, no GPU kernel: {first_names(ops, _MAX_HOST_OPS)}")
+    return notes
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run that ended: fetched values (None if dead), differences, and variables to save."""
+
+    request: RunRequest
+    result: RunResult
+    values: dict[Output, Any]
+    differences: dict[Output, ValueDifference]
+    variables: State | None
+
+    @property
+    def expected(self) -> list[str]:
+        """The names of the compared fetches."""
+        return [item.name for item in self.request.expected.values]
+
+    @property
+    def files(self) -> dict[Output, str]:
+        """The written arrays: none if a value differs."""
+        files = {} if self.differences else self.request.output_files
+        return {item: path for item, path in files.items() if self.values[item] is not None}
+
+    def write(self, files: StagedFiles, opened: Mapping[Output, IO[bytes]]) -> None:
+        """Write the arrays and the variables, or nothing if a value differs."""
+        if self.differences:
+            files.discard()
+            return
+        for item, file in opened.items():
+            if self.values[item] is None:
+                files.drop(file)
+            else:
+                write_array(file, item, self.values[item])
+        saved_to = self.request.saved_to
+        if self.variables is not None and saved_to is not None:
+            files.make_folder(saved_to)
+            save_variables(self.variables, os.path.join(saved_to, VARIABLES_NAME), files)
+            if not any(self.variables.variables()):
+                note("warning: the run has no variables, so the checkpoint is empty")
+
+    def findings(self) -> list[Finding]:
+        """Return one finding per unexpected value."""
+        return [
+            Finding("", "error", f"{item.name}: {gap.message}", item.node.name)
+            for item, gap in self.differences.items()
+        ]
+
+    @property
+    def exit_code(self) -> int:
+        """Exit status 1 if a value differs from the expected one."""
+        return 1 if self.differences else 0
+
+
+def print_outcome(
+    source: Source,
+    outcome: Outcome,
+    observers: Observers,
+    printing: PrintOptions,
+    ci_report: CiReport | None,
+    *,
+    explains_engine: bool,
+) -> None:
+    """Print fetched values, differences from expected values, and memory; or as JSON or for CI."""
+    result = outcome.result
+    if result.config.rules.rules:
+        for warning in RuleMatches(result.graph, result.config.rules).warnings:
+            note(f"warning: in this run {warning}")
+    if printing.is_json:
+        _print_json(source, outcome, observers, printing.full, explains_engine)
+        return
+    if ci_report is not None:
+        differing = {item.name for item in outcome.differences}
+        passed = [name for name in outcome.expected if name not in differing]
+        print(ci_report(source.path, outcome.findings(), passed), end="")
+        return
+    out = page(printing.color)
+    absent = "dead" if result.stopped_at is None else "not computed yet"
+    labels = outcome.request.labels
+    print_values(out, outcome.values, outcome.files, printing.full, absent, labels)
+    for item, gap in outcome.differences.items():
+        _print_difference(out, item, gap)
+    if result.memory:
+        print_memory(page(printing.color, sys.stderr), result.memory)
+    for text in _notes(outcome, observers, explains_engine):
+        note(text)
+
+
+def print_values(
+    out: Page,
+    values: Mapping[Output, Any],
+    files: Mapping[Output, str],
+    full: bool,
+    absent: str = "dead",
+    labels: Mapping[Output, str] | None = None,
+) -> None:
+    """Print `name  type  = value` per fetched tensor, or the file that it was written to.
+
+    Names that a signature gives to tensors, their `labels`, come first.
+    """
+    titles = {item: item.name for item in values}
+    titles.update((item, f"{label} ({item.name})") for item, label in (labels or {}).items())
+    kinds = {item: _value_type(item, value) for item, value in values.items()}
+    names = max((width(titles[item]) for item in values), default=0)
+    types = max(map(width, kinds.values()), default=0)
+    for item, value in values.items():
+        head = [(pad(titles[item], names), "cyan"), ("  " + pad(kinds[item], types) + "  ", "dim")]
+        if value is None:
+            out.spans([*head, (absent, "dim")])
+        elif item in files:
+            out.spans([*head, ("-> ", "dim"), (files[item], "")])
+        else:
+            text = value_text(value, full)
+            out.spans([*head, ("=\n" if "\n" in text else "= ", "dim"), (text, "")])
+            if statistics := statistics_text(value, full):
+                out.line(f"  {statistics}", "dim")
+
+
+def _value_type(item: Output, value: Any) -> str:
+    return str(item.dtype or "") if value is None else type_text(value)
+
+
+def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
+    out.line(f"{item.name}: {gap.message}", "red")
+    if gap.index is None:
+        return
+    out.line(f"  expected {value_text(gap.expected)}, got {value_text(gap.actual)}")
+    if gap.max_abs is not None:
+        limits = f"rtol {gap.rtol:g}, atol {gap.atol:g}"
+        out.line(f"  largest difference {gap.max_abs:g}, relative {gap.max_rel:g} ({limits})")
+
+
+def _notes(outcome: Outcome, observers: Observers, explains_engine: bool) -> Iterator[str]:
+    request, result = outcome.request, outcome.result
+    yield from request.notes
+    if result.elapsed is not None:
+        until = request.step.until_iteration
+        yield _virtual_time(result.elapsed * 1e9, until, result.stopped_at)
+    if explains_engine:
+        yield _engine_note(result)
+    yield from cluster_notes(result.clusters)
+    yield from gpu_notes(result)
+    if observers.html_page:
+        yield f"wrote {observers.html_page.path}"
+    if outcome.expected and not outcome.differences:
+        yield "all values as expected"
+    if outcome.differences and request.output_files:
+        yield "no array was written because a value differs"
+    yield from observers.notes(result)
+
+
+def _virtual_time(ns: float, until: int | None, stopped_at: int | None) -> str:
+    """The virtual time of a run that might have stopped at iteration `until`."""
+    text = f"virtual time: {format_duration(ns)}"
+    if until is None:
+        return text
+    if stopped_at is None:
+        return f"{text} for the whole run, which did not reach iteration {until}"
+    each = format_duration(ns / until)
+    return f"{text}, when iteration {until} began, {each} per iteration"
+
+
+def _engine_note(result: RunResult) -> str:
+    """The engine of the last run, and the reason for the token executor."""
+    chosen = engine_json(result)
+    workers = result.worker_devices
+    used = [short_device_names(names) for names in workers if names]
+    has_idle = len(used) < len(workers)
+    some = f"{len(used)} of " if has_idle else ""
+    on_workers = f" on {some}{format_count(len(workers), 'worker')}" if workers else ""
+    if chosen["engine"] != "compiled":
+        reason = f", since {chosen['reason']}" if chosen["reason"] else ""
+        return f"engine: {chosen['engine']}{on_workers}{reason}"
+    if workers:
+        idle = "; no node is on the other devices" if has_idle else ""
+        return f"engine: compiled{on_workers}, one function each: {'; '.join(used)}{idle}"
+    if not is_partitioned(result.graph):
+        interpreted = ", interpreted in the first run" if chosen["interpreted"] else ""
+        return f"engine: compiled{interpreted}{': ' if chosen['xla'] else ''}{chosen['xla'] or ''}"
+    devices = sorted({node.device for node in result.graph})
+    return f"engine: compiled, one function for {short_device_names(devices)}"
+
+
+def _print_json(
+    source: Source, outcome: Outcome, observers: Observers, full: bool, explains_engine: bool
+) -> None:
+    run = outcome.result
+    elapsed, stopped_at = run.elapsed, run.stopped_at
+    values = [_value_json(item, value, outcome, full) for item, value in outcome.values.items()]
+    result: dict[str, Any] = {"values": values, **observers.members()}
+    if called_clusters(run.clusters):
+        result["jit"] = clusters_json(run.clusters)
+    if explains_engine:
+        result["engine"] = engine_json(run)
+    gpu = gpu_json(run)
+    if gpu:
+        result["gpu"] = gpu
+    if run.memory:
+        result["memory"] = memory_json(run.memory)
+    artifacts = [artifact("array", path) for path in outcome.files.values()]
+    print_document(
+        "run",
+        inputs=[source.to_json()],
+        result=result,
+        summary={
+            "compared": len(outcome.expected),
+            "different": len(outcome.differences),
+            **({} if elapsed is None else {"virtual_seconds": elapsed}),
+            **({} if stopped_at is None else {"stopped_at": stopped_at}),
+        },
+        findings=[_difference_finding(item, gap) for item, gap in outcome.differences.items()],
+        artifacts=[*artifacts, *observers.artifacts()],
+        exit_code=outcome.exit_code,
+    )
+
+
+def _value_json(item: Output, value: Any, outcome: Outcome, full: bool) -> dict[str, Any]:
+    label = {"output": outcome.request.labels[item]} if item in outcome.request.labels else {}
+    if value is None:
+        return {"tensor": item.name, **label, "dead": True}
+    location = {"path": outcome.files[item]} if item in outcome.files else {}
+    return {"tensor": item.name, **label, **value_json(value, full), **location}
+
+
+def _difference_finding(item: Output, gap: ValueDifference) -> dict[str, Any]:
+    return {
+        "code": None,
+        "level": "error",
+        "where": {"node": item.node.name, "tensor": item.name},
+        **gap.to_json(),
+    }

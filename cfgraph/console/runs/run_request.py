@@ -1,0 +1,307 @@
+"""The request of a `run`: resolved fetches and feeds, and output files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+import numpy as np
+
+from cfgraph.analysis.feeds_and_fetches import require_feeds
+from cfgraph.cli.run_options import (
+    ClockOptions,
+    FeedOptions,
+    FetchOptions,
+    LimitOptions,
+    ModelOptions,
+    ResultOptions,
+)
+from cfgraph.compare.value_difference import ValueDifference, value_difference
+from cfgraph.console.comparison_inputs import VariableSource
+from cfgraph.console.graph_files import Source, require_single_stdin
+from cfgraph.console.signatures import signature_names
+from cfgraph.console.values import summary_text
+from cfgraph.errors import UsageError
+from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.graph import Node, Output
+from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.feeds.conversion import feed_value
+from cfgraph.runtime.feeds.parse_feeds import (
+    read_feeds,
+    read_value,
+    repeated_value_error,
+    split_feed,
+)
+from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.preparation.run_config import StepOptions
+from cfgraph.runtime.preparation.run_names import ClusterMembers
+from cfgraph.runtime.trace.events import TraceEvent
+from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
+
+
+class TraceWriter(Protocol):
+    """An observer that must be closed."""
+
+    def event(self, event: TraceEvent) -> None:
+        """Write one event."""
+
+    def close(self) -> None:
+        """Complete the trace: write pending events and the end of the document."""
+
+
+_TRACE_WRITERS: Final[dict[str, Callable[[IO[bytes], Callable[[Any], str]], TraceWriter]]] = {
+    ".json": ChromeWriter,
+    ".jsonl": JsonlWriter,
+}
+
+
+class TraceFile:
+    """A trace file under construction; the suffix selects the format, `.gz` compresses.
+
+    Raises UsageError for an unknown suffix, and for a file that another output uses.
+    """
+
+    deferred = True
+
+    def __init__(self, path: str, other_files: Iterable[str] = ()) -> None:
+        self.path = path
+        kind = Path(path.removesuffix(".gz")).suffix
+        if kind not in _TRACE_WRITERS:
+            hint = "use FILE.json (Perfetto, Chrome) or FILE.jsonl, optionally with .gz"
+            raise UsageError(f"unknown trace format: {path!r}", hint=hint)
+        if os.path.realpath(path) in map(os.path.realpath, other_files):
+            raise UsageError("two outputs have the same path", path=path)
+        self._files = StagedFiles()
+        file = self._files.open(path)
+        self._gzip: gzip.GzipFile | None = None
+        target: Any = file
+        if path.endswith(".gz"):
+            self._gzip = target = gzip.GzipFile("", "wb", 6, file, mtime=0)
+        self._writer = _TRACE_WRITERS[kind](target, summary_text)
+        self._target, self._head = target, target.tell()
+        self.event = self._writer.event
+
+    def close(self) -> None:
+        """Finish the file and make it visible."""
+        with self._files:
+            self._writer.close()
+            if self._gzip is not None:
+                self._gzip.close()
+
+    def flush_partial(self) -> bool:
+        """Close the trace of a failed run; returns False, and writes nothing, without events."""
+        if self._target.tell() == self._head:
+            self._files.discard()
+            return False
+        self.close()
+        return True
+
+
+def output_paths(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dict[Output, str]:
+    """Parse `--out NAME=@FILE.npy` into files per tensor. Raises UsageError for malformed text."""
+    paths: dict[Output, str] = {}
+    for item, text in options_by_tensor(outputs, tensor, "--out").items():
+        name, value = split_feed(text)
+        if not value.startswith("@") or not value.endswith(".npy"):
+            raise UsageError(f"invalid --out {text!r}", hint=f"write {name}=@{name}.npy")
+        paths[item] = value[1:]
+    return paths
+
+
+def options_by_tensor(
+    options: Iterable[str], tensor: Callable[[str], Output], subject: str
+) -> dict[Output, str]:
+    """Group options `NAME=VALUE` by tensor. Raises UsageError for two of one tensor."""
+    texts: dict[Output, str] = {}
+    for text in options:
+        item = tensor(split_feed(text, subject)[0])
+        if item in texts:
+            raise repeated_value_error(subject, item, texts[item], text)
+        texts[item] = text
+    return texts
+
+
+def folder_paths(
+    folder: str, tensors: Iterable[Output], labels: Mapping[Output, str] | None = None
+) -> dict[Output, str]:
+    """Name one file per tensor in a folder: `a_b.npy` for `a/b:0`, `a_b_1.npy` for `a/b:1`.
+
+    A tensor with a label is named by it.
+    """
+    labels = labels or {}
+    used: dict[str, Output] = {}
+    for item in tensors:
+        # no node name may lead out of the folder
+        full = labels.get(item) or item.node.name + (f"_{item.port}" if item.port else "")
+        name = base = full.replace("/", "_")
+        number = 1
+        while name in used:
+            number += 1
+            name = f"{base}_{number}"
+        used[name] = item
+    return {item: str(Path(folder) / f"{name}.npy") for name, item in used.items()}
+
+
+def write_array(file: IO[bytes], item: Output, value: Any) -> None:
+    """Write an array as .npy, strings as bytes. Raises UsageError for resources and variants."""
+    array = np.asarray(value)
+    if array.dtype == object:
+        if not all(isinstance(entry, bytes) for entry in array.flat):
+            raise UsageError(f"{item.name} cannot be stored in a file")
+        array = _bytes_array(array)
+    elif array.dtype.kind == "V" or array.dtype.name.startswith("float8"):
+        # the .npy format has no name for these types
+        array = array.view(f"V{array.dtype.itemsize}")
+    np.save(file, array, allow_pickle=False)
+
+
+def _bytes_array(array: Any) -> Any:
+    """Convert strings to fixed length; rejects trailing zero bytes, which NumPy drops."""
+    fixed = array.astype(np.bytes_) if array.size else np.zeros(array.shape, "S1")
+    if any(have != want for have, want in zip(fixed.flat, array.flat, strict=True)):
+        message = "a string that ends in zero bytes cannot be stored in .npy"
+        raise UsageError(message, hint="print it with --json")
+    return fixed
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedValues:
+    """The values that fetches must have, within tolerances."""
+
+    values: dict[Output, Any]
+    rtol: float | None
+    atol: float | None
+
+    def differences(self, values: Mapping[Output, Any]) -> dict[Output, ValueDifference]:
+        """The fetches with another value."""
+        gaps = {
+            item: value_difference(values[item], want, self.rtol, self.atol)
+            for item, want in self.values.items()
+        }
+        return {item: gap for item, gap in gaps.items() if gap}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A resolved run, the arrays of its feeds, expected values, and output files.
+
+    `inits` run first, one after the other; `notes` describe how names were resolved; `labels` are
+    the names that a signature gives to tensors. If nothing is named, the outputs of the signature
+    or the graph are fetched, and a dead output is not an error.
+    """
+
+    spec: RunSpec
+    inits: tuple[RunSpec, ...]
+    arrays: tuple[Any, ...]
+    step: StepOptions
+    variables: VariableSource
+    expected: ExpectedValues
+    output_files: dict[Output, str]
+    folder: str | None
+    saved_to: str | None
+    notes: tuple[str, ...]
+    labels: Mapping[Output, str]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that it runs for their values or effects."""
+        return [*self.spec.roots, *(node for init in self.inits for node in init.targets)]
+
+    def feeds(self) -> list[Any]:
+        """The values that one run receives; it may assign to those of variables."""
+        graph, fed = self.spec.graph, zip(self.spec.feeds, self.arrays, strict=True)
+        return [feed_value(graph, tensor, array) for tensor, array in fed]
+
+    def open_files(self, files: StagedFiles) -> dict[Output, IO[bytes]]:
+        """Open the file of each fetch that is written."""
+        if self.folder is not None:
+            files.make_folder(self.folder)
+        return {item: files.open(path) for item, path in self.output_files.items()}
+
+    def state(self, source: Source) -> State | None:
+        """The variables before the run; those that it does not need too if they are saved."""
+        # a checkpoint without them could not replace its source
+        others = self.saved_to is not None
+        return self.variables.state(source, self.nodes, with_other_variables=others)
+
+
+def resolve_request(
+    source: Source,
+    feeds: FeedOptions,
+    fetches: FetchOptions,
+    model: ModelOptions,
+    results: ResultOptions,
+    limits: LimitOptions,
+    clock: ClockOptions,
+) -> RunRequest:
+    """Resolve the options. Raises UsageError if they do not fit the graph."""
+    require_single_stdin(source, [*feeds.feed, *results.expect])
+    requested = [*feeds.names, *results.names, *fetches.fetch, *fetches.target, *model.init]
+    graph, groups = ClusterMembers(source.graph).resolve(requested)
+    names = signature_names(replace(source, graph=graph), model.signature, model.variables)
+    names.require_selected([*fetches.fetch, *feeds.names])
+    resolved = Fetches(graph, names.outputs)
+    for name in fetches.target:
+        resolved.target(name)
+    for name in fetches.fetch:
+        resolved.fetch(name)
+    files = output_paths(results.out, resolved.outside_loops)
+    compared = options_by_tensor(results.expect, resolved.outside_loops, "expected value")
+    resolved.tensors.update(dict.fromkeys((*files, *compared)))
+    _require_arrays([*files, *compared])
+    nothing_named = not (resolved.tensors or resolved.targets)
+    if nothing_named:
+        resolved.default()
+    labels = names.labels(graph)
+    if results.out_dir is not None:
+        files = {**folder_paths(results.out_dir, resolved.tensors, labels), **files}
+    if clock.no_values and (files or compared):
+        message = "--no-values computes no values to write or compare"
+        raise UsageError(message, hint="remove --no-values, or --out and --expect")
+    arrays = read_feeds(graph, feeds.feed, feeds.feeds, limits.seed, names.inputs)
+    fed = dict.fromkeys(map(graph.tensor, arrays))
+    require_feeds(graph, resolved.tensors, resolved.targets, fed.keys(), names.inputs)
+    spec = RunSpec(graph, (*resolved.tensors,), (*resolved.targets,), (*fed,), groups=groups)
+    return RunRequest(
+        spec,
+        tuple(
+            replace(spec, fetches=(), targets=(graph[name.removeprefix("^")],))
+            for name in model.init
+        ),
+        tuple(arrays.values()),
+        StepOptions(
+            max_iterations=limits.max_iterations,
+            allow_dead=nothing_named,
+            until_iteration=clock.until_iteration,
+            without_values=clock.no_values,
+        ),
+        VariableSource(model.variables, limits.allow_io),
+        ExpectedValues(
+            {
+                item: read_value(
+                    split_feed(text)[1], graph, item, f"expected value of {item.name}", limits.seed
+                )
+                for item, text in compared.items()
+            },
+            results.rtol,
+            results.atol,
+        ),
+        files,
+        results.out_dir,
+        model.save_variables,
+        tuple(resolved.notes),
+        labels,
+    )
+
+
+def _require_arrays(tensors: list[Output]) -> None:
+    for item in tensors:
+        if item.dtype is not None and item.dtype.kind in ("resource", "variant"):
+            message = f"{item.name} is a {item.dtype}, which can be neither written nor compared"
+            hint = "name a tensor that is computed from it"
+            raise UsageError(message, node=item.node, hint=hint, code="CFG034")

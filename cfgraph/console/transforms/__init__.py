@@ -1,0 +1,1 @@
+"""Commands that change a graph, their driver, and pipelines of them."""

@@ -1,0 +1,269 @@
+"""The `extract` command: cut a graph at tensors, with the values of a run if requested."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from cfgraph.analysis.feeds_and_fetches import format_type, require_feeds
+from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.cli.option_groups import extended_group
+from cfgraph.cli.options import split_names
+from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.pass_options import ExtractOptions
+from cfgraph.cli.transform_options import RunInputs
+from cfgraph.console.comparison_inputs import VariableSource
+from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.console.transforms.transform import PassResult
+from cfgraph.console.values import value_text
+from cfgraph.console.verify import Verification
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.role import Role
+from cfgraph.ops.opdef.op import role_of
+from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.passes.extract import Extraction, ExtractionPlan, extract
+from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
+from cfgraph.runtime.feeds.parse_feeds import read_feeds
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.trace.events import TraceEvent
+from cfgraph.stack_position import iteration_path
+
+_ITERATIONS = re.compile(r"\d{1,18}(,\d{1,18})*")
+_MAX_SHOWN = 40
+
+
+class CutOptions(ExtractOptions):
+    """Resolved tensors, with values of cut ones in `iterations` of the loops of the outputs."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    iterations: str | None = None
+
+
+def _resolved(options: ExtractOptions, names: SignatureNames) -> ExtractOptions:
+    """Replace names of a signature by those of its tensors."""
+    outputs = [names.outputs.get(name, name) for name in split_names(options.outputs)]
+    inputs = [names.inputs.get(name, name) for name in split_names(options.inputs)]
+    return options.replace(outputs=outputs, inputs=inputs)
+
+
+def _needs_run(options: ExtractOptions, runs: RunInputs) -> bool:
+    """True if the graph is run first."""
+    lists = (runs.feed, runs.feeds, runs.init)
+    return any(lists) or options.iteration is not None or runs.variables is not None
+
+
+def _iterations_of(options: ExtractOptions, frame: Frame) -> dict[Frame, int]:
+    """Return the iteration of a loop, and of each loop that contains it.
+
+    Raises UsageError for outputs outside of loops, and for more numbers than loops.
+    """
+    text = options.iteration or "0"
+    chain: list[Frame] = []
+    current: Frame | None = frame
+    while current is not None and current.parent is not None:
+        chain.append(current)
+        current = current.parent
+    if not _ITERATIONS.fullmatch(text):
+        message = f"invalid --iteration {text!r}"
+        raise UsageError(message, hint="write N, or one number per nested loop: OUTER,INNER")
+    numbers = [int(number) for number in reversed(text.split(","))]
+    if options.iteration is not None and len(numbers) > len(chain):
+        loops = ("in no loop", "in one loop", f"in {len(chain)} nested loops")[min(len(chain), 2)]
+        message = f"--iteration {text}, but the outputs are {loops}"
+        hint = "write one number per loop that contains the outputs"
+        if not chain:
+            hint = "name outputs inside of the loop; run `cfgraph lower` for functional loops"
+        raise UsageError(message, hint=hint)
+    return dict(zip(chain, numbers + [0] * len(chain), strict=False))
+
+
+@dataclass
+class CutValues:
+    """An observer that collects the values of tensors in one iteration of their loops."""
+
+    frames: Frames
+    iterations: Mapping[Frame, int]
+    wanted: Mapping[str, Sequence[Output]]
+    values: dict[Output, Any] = field(default_factory=dict)
+    dead: set[Output] = field(default_factory=set)
+    started: int = 0
+
+    def event(self, event: TraceEvent) -> None:
+        """Store the outputs of a wanted node in the wanted iteration."""
+        tensors = self.wanted.get(event.node)
+        if not tensors or not event.is_token:
+            return
+        node = tensors[0].node
+        if role_of(node) is Role.EXIT:
+            # it is live in the last iteration of its own loop
+            outer = self._path(self.frames.of_outputs[node])
+            if event.dead or not event.frame.startswith(outer.rstrip("/") + "/"):
+                return
+        else:
+            frame = self.frames.of[node]
+            path = self._path(frame)
+            is_inner = frame is next(iter(self.iterations), None)
+            if is_inner and event.frame.rpartition("[")[0] == path.rpartition("[")[0]:
+                self.started = max(self.started, event.iteration + 1)
+            if event.frame != path:
+                return
+        for tensor in tensors:
+            value = event.outputs[tensor.port] if not event.dead else None
+            if value is None:
+                self.dead.add(tensor)
+            else:
+                self.values[tensor] = value
+
+    def _path(self, frame: Frame) -> str:
+        """The path of a frame with iterations, as in events."""
+        return iteration_path((loop.name, self.iterations.get(loop, 0)) for loop in frame.loops)
+
+
+def captured_values(
+    source: Source,
+    plan: ExtractionPlan,
+    iterations: Mapping[Frame, int],
+    run: RunInputs,
+    feeds: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Run a graph and return the values of the cut tensors. Raises UsageError for one without."""
+    graph = source.graph
+    fed = {graph.tensor(name): value for name, value in feeds.items()}
+    wanted: dict[str, list[Output]] = {}
+    for tensor in plan.cut:
+        if tensor not in fed:
+            wanted.setdefault(tensor.node.name, []).append(tensor)
+    observer = CutValues(plan.frames, iterations, wanted)
+    nodes = [graph[name] for name in wanted]
+    inits = [graph[name].name for name in run.init]
+    if nodes:
+        require_feeds(graph, [], nodes, set(fed))
+        variables = VariableSource(run.variables, allow_io=run.allow_io)
+        session = Session(
+            graph,
+            state=variables.state(source, [*nodes, *(graph[name] for name in inits)]),
+            soft_placement=True,
+            allow_io=variables.io_policy(source),
+            blas_threads="auto",
+        )
+        limit = DEFAULT_MAX_ITERATIONS if run.max_iterations is None else run.max_iterations
+        for name in inits:
+            session.run([], feeds, [name], max_iterations=limit)
+        targets = [node.name for node in nodes]
+        session.run([], feeds, targets, trace=observer, max_iterations=limit)
+    values = {**observer.values, **{tensor: fed[tensor] for tensor in plan.cut if tensor in fed}}
+    missing = [tensor for tensor in plan.cut if tensor not in values]
+    if missing:
+        raise _missing_value_error(missing[0], plan.frame, iterations, observer)
+    return {tensor.name: value for tensor, value in values.items()}
+
+
+def _missing_value_error(
+    tensor: Output, frame: Frame, iterations: Mapping[Frame, int], observer: CutValues
+) -> UsageError:
+    where = f" in iteration {iterations[frame]} of {frame.path}" if frame in iterations else ""
+    if tensor in observer.dead:
+        message = f"{tensor.name} is dead{where}"
+        hint = "name inputs before the conditional, or feed other values"
+    else:
+        message = f"{tensor.name} has no value{where}"
+        hint = f"the loop started {observer.started} iterations" if where else "feed other values"
+    return UsageError(message, node=tensor.node, hint=hint)
+
+
+@dataclass(slots=True)
+class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
+    """A part of a graph, with the values of a run if requested."""
+
+    command = "extract"
+    before: int
+    cut: CutOptions
+
+    @classmethod
+    def prepare(
+        cls,
+        source: Source,
+        options: ExtractOptions,
+        names: SignatureNames,
+        verification: Verification,
+    ) -> ExtractOptions:
+        """Run the graph if requested, for the values at the cut."""
+        options, runs = _resolved(options, names), verification.inputs
+        require_single_stdin(source, runs.feed)
+        if not _needs_run(options, runs):
+            return options
+        graph = source.graph
+        feeds = read_feeds(graph, runs.feed, runs.feeds, names=names.inputs)
+        plan = ExtractionPlan(graph, options.outputs, options.inputs)
+        if not plan.cut:
+            cut = [graph.tensor(name).name for name in feeds]
+            plan = ExtractionPlan(graph, options.outputs, cut)
+        iterations = _iterations_of(options, plan.frame)
+        values = captured_values(source, plan, iterations, runs, feeds)
+        numbers = ",".join(map(str, reversed(iterations.values()))) or None
+        cut = [tensor.name for tensor in plan.cut]
+        return extended_group(CutOptions, options, inputs=cut, values=values, iterations=numbers)
+
+    @classmethod
+    def apply(cls, graph: Graph, options: ExtractOptions, names: SignatureNames) -> Self:
+        """Extract the subgraph. Raises UsageError for a cut that breaks a loop or a conditional."""
+        options, before = _resolved(options, names), len(graph)
+        cut = options if isinstance(options, CutOptions) else extended_group(CutOptions, options)
+        report = extract(graph, outputs=cut.outputs, inputs=cut.inputs, values=cut.values)
+        return cls(graph, options, report, before, cut)
+
+    def rows(self) -> OutputTable:
+        """The inputs of the part."""
+        graph, values = self.graph, self.cut.values
+        shapes = infer_shapes(graph)
+        columns = [
+            Column("input"),
+            Column("tensor", "is now", optional=True),
+            Column("type"),
+            Column("constant", optional=True),
+            Column("value", optional=True),
+        ]
+        rows = []
+        for old, new in self.report.inputs.items():
+            tensor = graph.tensor(new)
+            text = value_text(values[old], full=False) if old in values else None
+            shown = text if text is None or len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+            rows.append((old, new, format_type(tensor.dtype, shapes[tensor]), old in values, shown))
+        return OutputTable(columns, [*rows])
+
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers of nodes before and after."""
+        return {"before": self.before, "after": len(self.graph)}
+
+    def members(self) -> Mapping[str, Any]:
+        """The frame and iteration of the outputs, the inputs, and the loops that are kept whole."""
+        report = self.report
+        return {
+            "frame": report.frame,
+            "iteration": self.cut.iterations,
+            "inputs": self.rows().to_json(),
+            "outputs": report.outputs,
+            "loops": report.loops,
+        }
+
+    def companion_data(self) -> bytes:
+        """A map of the cut tensors."""
+        return json_bytes(self.report.inputs)
+
+    def show(self, out: Page) -> None:
+        """Print the inputs, the loops that are kept whole, and the outputs."""
+        report, inputs = self.report, self.rows()
+        frame = f", one iteration of {report.frame}" if report.frame != "/" else ""
+        out.heading("extracted", f"{len(self.graph)} of {self.before} nodes{frame}")
+        if inputs.rows:
+            unchanged = all(old == new for old, new, *_ in inputs.rows)
+            keys = {"constant"} | ({"tensor"} if unchanged else set())
+            hidden = [n for n, column in enumerate(inputs.columns) if column.key in keys]
+            out.table(inputs.without(hidden))
+        if report.loops:
+            out.line(f"loops kept whole: {', '.join(report.loops)}")
+        out.line(f"outputs: {', '.join(report.outputs)}")

@@ -1,0 +1,253 @@
+"""The `grad` command: added gradients, and their check against finite differences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from cfgraph.analysis.gradient_paths import default_xs
+from cfgraph.analysis.summary import sinks
+from cfgraph.cli.option_groups import extended_group
+from cfgraph.cli.options import split_names
+from cfgraph.cli.output import OutputTable, Page, is_quiet, page
+from cfgraph.cli.pass_options import GradOptions
+from cfgraph.cli.transform_options import OutputOptions
+from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.console.transforms.grad_check import (
+    Comparisons,
+    FiniteDifferenceCheck,
+    check_table,
+    gradients_agree,
+    print_check,
+)
+from cfgraph.console.transforms.grad_report import (
+    AddedGradients,
+    added_gradients,
+    gradients_table,
+    print_gradients,
+)
+from cfgraph.console.transforms.transform import PassResult
+from cfgraph.console.verify import Verification
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.serde.saved_model import SavedSignature
+from cfgraph.passes.derivatives import UNCONNECTED, DerivativeRequest, derivatives
+from cfgraph.passes.gradients.checkpointing import AUTO
+from cfgraph.runtime.feeds.parse_feeds import read_value
+
+
+class PreparedGradients(GradOptions):
+    """Options of which names are resolved, and the check for which the graph was copied."""
+
+    request: DerivativeRequest | None = None
+    comparison: FiniteDifferenceCheck | None = None
+
+
+def _request(graph: Graph, options: GradOptions, names: SignatureNames) -> DerivativeRequest:
+    """Resolve the options. Raises UsageError for names that do not fit the graph."""
+    ys, xs = _ys_and_xs(graph, options, names)
+    inputs = names.inputs
+    return DerivativeRequest(
+        [y.name for y in ys],
+        [x.name for x in xs],
+        options.order,
+        _y_weights(graph, ys, split_values(options.grad_ys)),
+        [graph.tensor(inputs.get(name, name)).name for name in split_names(options.stop)],
+        options.unconnected,
+        options.swap_memory,
+        options.ignore_custom,
+        _recompute_interval(options.recompute),
+    )
+
+
+def _recompute_interval(text: str | None) -> int | str | None:
+    """Iterations between saved loop states. Raises UsageError for an invalid number."""
+    if text is None or text == AUTO:
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        message = f"invalid --recompute {text!r}"
+        raise UsageError(message, hint=f"expected a number of iterations (1 or more) or {AUTO}")
+    return int(text)
+
+
+def _require_valid(options: GradOptions) -> None:
+    """Raise UsageError for an unknown gradient of unconnected xs."""
+    if options.unconnected not in UNCONNECTED:
+        message = f"invalid --unconnected {options.unconnected!r}"
+        raise UsageError(message, hint=f"use one of {', '.join(UNCONNECTED)}")
+
+
+# reasons that a note lists
+_MAX_LISTED: Final = 8
+
+
+def split_values(texts: Iterable[str]) -> list[str]:
+    """Split repeated lists of values; commas inside brackets and quotes belong to a value."""
+    values: list[str] = []
+    for text in texts:
+        depth, quoted, start = 0, False, 0
+        for index, char in enumerate(text):
+            quoted ^= char == '"'
+            depth += (char in "[(") - (char in ")]") if not quoted else 0
+            if char == "," and not depth and not quoted:
+                values.append(text[start:index].strip())
+                start = index + 1
+        values.append(text[start:].strip())
+    return values
+
+
+@dataclass(slots=True)
+class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
+    """A graph with gradients, and their comparison with finite differences if requested."""
+
+    command = "grad"
+    comparison: FiniteDifferenceCheck | None
+    comparisons: Comparisons
+
+    @classmethod
+    def require_valid(
+        cls, options: GradOptions, outputs: OutputOptions, verification: Verification
+    ) -> None:
+        """Check the options before the graph is read. Raises UsageError."""
+        outputs.require_separate_json()
+        _require_valid(options)
+        is_set = options.rtol is not None or verification.inputs.replace(signature=None).is_set
+        if is_set and not options.check and not verification.enabled:
+            message = "feeds and other run options require --check or --verify"
+            raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
+
+    @classmethod
+    def prepare(
+        cls,
+        source: Source,
+        options: GradOptions,
+        names: SignatureNames,
+        verification: Verification,
+    ) -> GradOptions:
+        """Resolve the options, and copy the graph for the comparison."""
+        runs = verification.inputs
+        # the comparison reads feeds again, in double precision
+        feeds = [*runs.feed] * (options.check + bool(verification.enabled))
+        require_single_stdin(source, [*feeds, *(f"={text}" for text in options.grad_ys)])
+        request = _request(source.graph, options, names)
+        check = None
+        if options.check:
+            check = FiniteDifferenceCheck.before(source, request, runs, names, options.rtol)
+        return extended_group(PreparedGradients, options, request=request, comparison=check)
+
+    @classmethod
+    def apply(cls, graph: Graph, options: GradOptions, names: SignatureNames) -> Self:
+        """Add the gradients to a graph. Raises UsageError for names that do not fit it."""
+        _require_valid(options)
+        comparison, request = None, None
+        if isinstance(options, PreparedGradients):
+            comparison, request = options.comparison, options.request
+        request = request or _request(graph, options, names)
+        added = added_gradients(graph, derivatives(graph, request))
+        return cls(graph, options, added, comparison, [])
+
+    def notes(self) -> Sequence[str]:
+        """The requested xs without a gradient; all xs if there is no gradient at all."""
+        added = self.report
+        if not added.has_gradients:
+            reasons = added.warnings[:_MAX_LISTED]
+            more = len(added.warnings) - len(reasons)
+            listed = [*reasons, f"{more} more xs have no gradient"] if more > 0 else reasons
+            found = "no x has a gradient: nothing is written (--unconnected zero writes zeros)"
+            return [f"warning: {text}" for text in [*listed, found]]
+        return [f"warning: {text}" for text in added.warnings] if self.options.xs else []
+
+    def check(self) -> bool:
+        """Require a gradient, and compare the gradients with finite differences if requested."""
+        if self.comparison is None:
+            return self.report.has_gradients
+        self.comparisons = self.comparison.compare()
+        return gradients_agree(self.comparisons)
+
+    def is_written(self, outputs: OutputOptions) -> bool:
+        """False on a terminal if only the comparison was requested."""
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        to_terminal = outputs.output is None and outputs.to is None and is_terminal
+        return not (self.options.check and to_terminal)
+
+    def signatures(self, names: SignatureNames) -> Sequence[SavedSignature]:
+        """The selected signature with the gradients."""
+        return () if names.selected is None else (self.report.extend(names.selected),)
+
+    def companion_data(self) -> bytes:
+        """A map from each x to its gradients."""
+        return json_bytes(self.report.names())
+
+    def rows(self) -> OutputTable:
+        """The gradients."""
+        return gradients_table(self.report.rows)
+
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers of added nodes, accumulators, and loops."""
+        return self.report.summary()
+
+    def members(self) -> Mapping[str, Any]:
+        """The gradients, and the comparison of each."""
+        checked = self.options.check
+        return {
+            "gradients": self.report.to_json(),
+            "check": check_table(self.comparisons).to_json() if checked else None,
+            "verify": None,
+        }
+
+    def show(self, out: Page) -> None:
+        """Print the gradients."""
+        print_gradients(out, self.report, xs_are_defaults=not self.options.xs)
+
+    def print(self, outputs: OutputOptions, passed: bool) -> None:
+        """Print the gradients, and their comparison also with `--quiet` if it failed."""
+        if not is_quiet():
+            self.show(page(stream=sys.stderr))
+        print_check(self.comparisons, hidden=is_quiet() and passed)
+
+
+def _ys_and_xs(
+    graph: Graph, request: GradOptions, names: SignatureNames
+) -> tuple[list[Output], list[Output]]:
+    """Resolve the ys and the xs. Raises UsageError if there are none."""
+    ys = _tensors(graph, request.ys, names.outputs)
+    if not ys:
+        likely = ", ".join([*names.outputs] or [item.name for item in sinks(graph)[:3]])
+        hint = f"use --ys; outputs of the graph: {likely}" if likely else None
+        raise UsageError("nothing to differentiate", hint=hint)
+    xs = _tensors(graph, request.xs, names.inputs) or default_xs(graph)
+    if not xs:
+        message = (
+            "the graph has neither variables nor float inputs to differentiate with respect to"
+        )
+        raise UsageError(message, hint="name tensors with --xs")
+    return ys, xs
+
+
+def _tensors(graph: Graph, texts: Sequence[str], names: Mapping[str, str]) -> list[Output]:
+    """Resolve lists of names, which may be those of a signature."""
+    return [graph.tensor(names.get(name, name)) for name in dict.fromkeys(split_names(texts))]
+
+
+def _y_weights(graph: Graph, ys: list[Output], texts: list[str]) -> list[Any] | None:
+    """Return a tensor name or an array per y. Raises UsageError if their numbers differ."""
+    if not texts:
+        return None
+    if len(texts) != len(ys):
+        message = f"{len(texts)} upstream gradients (--grad-ys) for {len(ys)} ys"
+        raise UsageError(message, hint="give one per y, in the same order")
+    return [_y_weight(graph, y, text) for y, text in zip(ys, texts, strict=True)]
+
+
+def _y_weight(graph: Graph, y: Output, text: str) -> Any:
+    if split_tensor_name(text)[0] in graph:
+        return graph.tensor(text).name
+    try:
+        return read_value(text, graph, y, f"the upstream gradient of {y.name}")
+    except UsageError as error:
+        error.hint = error.hint or "use a tensor name or a --feed value"
+        raise

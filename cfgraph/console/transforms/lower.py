@@ -1,0 +1,57 @@
+"""The `lower` command: the ops of a graph before and after lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.pass_options import LowerOptions
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.console.transforms.transform import PassResult
+from cfgraph.ir.graph import Graph
+from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.outcome import Report
+
+
+class Lowering(PassResult[LowerOptions, Report]):
+    """A lowered graph, with the numbers of its ops."""
+
+    command = "lower"
+
+    @classmethod
+    def apply(cls, graph: Graph, options: LowerOptions, names: SignatureNames) -> Self:
+        """Lower a graph; its functions are no names of a signature."""
+        functions, keep_calls = options.function or None, options.keep_calls
+        report = lower(graph, functions=functions, keep_calls=keep_calls, unfuse=options.unfuse)
+        return cls(graph, options, report)
+
+    def rows(self) -> OutputTable:
+        """The ops whose number changed."""
+        columns = [Column("op"), Column("before", right=True), Column("after", right=True)]
+        return OutputTable(columns, [*self.report.changes()])
+
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers of lowered nodes, and of all nodes before and after."""
+        before, after = node_totals(self.report)
+        return {"rewrites": self.report.rewrites, "before": before, "after": after}
+
+    def members(self) -> Mapping[str, Any]:
+        """The ops whose number changed."""
+        return {"ops": self.rows().to_json()}
+
+    def show(self, out: Page) -> None:
+        """Print the ops, and the total."""
+        rewrites, table = self.report.rewrites, self.rows()
+        if not rewrites:
+            out.line("nothing to lower")
+            return
+        kind = "" if self.options.unfuse else "functional "
+        out.heading(f"lowered {rewrites} {kind}node{'s' * (rewrites != 1)}")
+        table.rows.append(("total", *node_totals(self.report)))
+        out.table(table)
+
+
+def node_totals(report: Report) -> tuple[int, int]:
+    """Return the numbers of nodes before and after a pass."""
+    return sum(report.before.values()), sum(report.after.values())

@@ -1,0 +1,135 @@
+"""The `partition` command: a graph on devices, and the messages between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from cfgraph.analysis.partitions import Partitions, device_partitions
+from cfgraph.cli.output import OutputTable, Page
+from cfgraph.cli.pass_options import PlacementOptions
+from cfgraph.cli.transform_options import OutputOptions
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.console.transforms.transform import PassResult
+from cfgraph.console.verify import Verification
+from cfgraph.console.views.show_tables import partitions_json, partitions_table, routes_table
+from cfgraph.errors import UsageError
+from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.graph import Graph
+from cfgraph.passes.partition.partition import Partitioning, partition
+from cfgraph.passes.place.place import Placement, place, placement_toml
+from cfgraph.passes.place.rules import combined_rules
+
+_MAX_MOVES_SHOWN = 3
+
+
+@dataclass(slots=True)
+class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
+    """A partitioned graph, its partitions, and with devices its placement, also as rules."""
+
+    command = "partition"
+    companion = "placement"
+    placement: Placement | None
+    rules: str
+    parts: Partitions
+
+    @classmethod
+    def apply(cls, graph: Graph, options: PlacementOptions, names: SignatureNames) -> Self:
+        """Place and partition a graph; without devices it must be placed."""
+        _require_devices(options)
+        placement = _place_graph(graph, options)
+        rules = placement_toml(graph, placement) if placement and options.dump_placement else ""
+        report = partition(graph, fan_out=options.fan_out)
+        warnings = (*(placement.warnings if placement else ()), *report.warnings)
+        report = replace(report, warnings=warnings)
+        return cls(graph, options, report, placement, rules, device_partitions(graph))
+
+    @classmethod
+    def require_valid(
+        cls, options: PlacementOptions, outputs: OutputOptions, verification: Verification
+    ) -> None:
+        """Check the options before the graph is read. Raises UsageError."""
+        outputs.require_separate_json()
+        _require_devices(options)
+
+    @classmethod
+    def companion_path(cls, options: PlacementOptions, outputs: OutputOptions) -> str | None:
+        """The path of the placement."""
+        return options.dump_placement
+
+    def rows(self) -> OutputTable:
+        """The devices, with their nodes and messages."""
+        return partitions_table(self.parts)
+
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers of devices, nodes, and messages."""
+        parts = self.parts
+        return {
+            "devices": len(parts.parts),
+            "nodes": len(self.graph),
+            "messages": _messages(parts),
+            "control_loops": sum(len(item.control_loops) for item in parts.parts),
+        }
+
+    def members(self) -> Mapping[str, Any]:
+        """The partitions, the number of nodes per placement reason, and the moved nodes."""
+        moved = {name: {"from": old, "to": new} for name, (old, new) in self.report.moved.items()}
+        decided = Counter(self.placement.decided.values()) if self.placement else Counter[str]()
+        counts = {"decided": dict(decided.most_common()), "moved": moved}
+        return {**partitions_json(self.parts), **counts}
+
+    def companion_data(self) -> bytes:
+        """The placement as rules."""
+        return self.rules.encode()
+
+    def show(self, out: Page) -> None:
+        """Print the devices, the messages, and the nodes that were moved."""
+        parts = self.parts
+        devices = f"{len(parts.parts)} device{'s' * (len(parts.parts) != 1)}"
+        messages = _messages(parts)
+        out.heading("partitioned", f"{devices}, {messages} message{'s' * (messages != 1)}")
+        out.table(self.rows())
+        if parts.routes:
+            out.line()
+            out.heading("messages")
+            out.table(routes_table(parts))
+        placed = self.placement.devices if self.placement else ()
+        used = {item.device for item in parts.parts}
+        if idle := [short_device_name(name) for name in placed if name not in used]:
+            out.line(f"no nodes on {', '.join(idle)}", "dim")
+        if moved := self.report.moved:
+            names = list(moved)[:_MAX_MOVES_SHOWN]
+            shown = [f"{name} to {short_device_name(moved[name][1])}" for name in names]
+            rest = len(moved) - len(names)
+            more = f" and {rest} more" if rest else ""
+            out.line(f"moved to the devices of their loops: {', '.join(shown)}{more}", "dim")
+
+
+def _require_devices(options: PlacementOptions) -> None:
+    """Raise UsageError for rules without devices."""
+    texts = (options.rules, options.place, options.soft, options.dump_placement)
+    restricts_placement = any(texts) or options.seed is not None
+    if not options.devices and restricts_placement:
+        message = "placement options require --devices"
+        raise UsageError(message, hint="add --devices cpu:0,gpu:0")
+
+
+def _place_graph(graph: Graph, options: PlacementOptions) -> Placement | None:
+    if not options.devices:
+        if not any(node.device for node in graph):
+            message = "no devices are named, and the graph is not placed"
+            raise UsageError(message, hint="add --devices, such as --devices cpu:0,gpu:0")
+        return None
+    return place(
+        graph,
+        devices=options.devices,
+        rules=combined_rules(options.rules, options.place),
+        seed=options.seed,
+        soft_placement=options.soft,
+    )
+
+
+def _messages(parts: Partitions) -> int:
+    return sum(route.messages for route in parts.routes)

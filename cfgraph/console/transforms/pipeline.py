@@ -1,0 +1,225 @@
+"""The `pipeline` command: run passes, print and save the graphs between them, and report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cfgraph.cli.json_output import add_member, print_document
+from cfgraph.cli.options import split_names
+from cfgraph.cli.output import Column, OutputTable, hidden_notes, is_quiet, note, page, remark
+from cfgraph.cli.transform_options import OutputOptions, PipelineOptions, RunInputs
+from cfgraph.console.graph_files import (
+    Source,
+    artifact,
+    output_artifacts,
+    read_graph,
+    write_graph,
+)
+from cfgraph.console.signatures import signature_names
+from cfgraph.console.transforms.pass_pipeline import PassOutcome, Pipeline, PipelineStep
+from cfgraph.console.verify import Verification, VerificationResult
+from cfgraph.errors import UsageError
+from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.files import dumps
+from cfgraph.ir.names import did_you_mean
+
+_ALL = "all"
+_INPUT = "input"
+
+
+class PassChangedResult(Exception):
+    """A pass whose result computes other values than its input."""
+
+    def __init__(self, name: str, verdict: VerificationResult) -> None:
+        super().__init__(name)
+        self.name = name
+        self.verdict = verdict
+
+
+@dataclass(slots=True)
+class PipelineObserver:
+    """Prints, saves, and verifies the graph after each pass."""
+
+    request: PipelineOptions
+    source: Source
+    inputs: RunInputs
+    passes: int
+    verdicts: list[VerificationResult]
+    dumped: list[dict[str, Any]]
+    _verification: Verification | None = None
+
+    def start(self) -> None:
+        """Save the input."""
+        if self.request.dump_dir is not None:
+            self._dump(_INPUT)
+
+    def before(self, step: PipelineStep) -> None:
+        """Copy the graph for the verification."""
+        if not self.request.verify_each:
+            return
+        fetches = split_names(getattr(step.options, "fetch", ()))
+        inputs = self.inputs.replace(fetch=fetches)
+        self._verification = Verification(inputs, enabled=True)
+        with hidden_notes(bool(self.verdicts)):
+            self._verification.before(self.source)
+
+    def after(self, step: PipelineStep, outcome: PassOutcome) -> None:
+        """Print, save, and verify. Raises PassChangedResult if the values differ."""
+        number = step.number
+        text = dumps(self.source.graph, "graph").decode() if self._prints(step) else ""
+        if text:
+            print(f"# after {step.name} ({number} of {self.passes})\n{text}", file=sys.stderr)
+        if self.request.dump_dir is not None:
+            self._dump(step.name, number)
+        for warning in outcome.report.warnings:
+            note(f"warning: {step.name}: {warning}")
+        if self._verification is not None:
+            with hidden_notes():
+                verdict = self._verification.after(self.source.graph)
+            assert verdict is not None
+            if not verdict:
+                remark(f"in pass '{step.name}', {number} of {self.passes}")
+                raise PassChangedResult(step.name, verdict)
+            self.verdicts.append(verdict)
+            cases = f"{verdict.delta.cases} case{'s' * (verdict.delta.cases != 1)}"
+            note(f"verify: {step.name} changes no value, {cases}")
+
+    def _prints(self, step: PipelineStep) -> bool:
+        return not {_ALL, step.name}.isdisjoint(self.request.print_after)
+
+    def _dump(self, name: str, number: int = 0) -> None:
+        """Save the graph at once, so that a failure later does not lose it."""
+        assert self.request.dump_dir is not None
+        path = Path(self.request.dump_dir, f"{number:02}-{name}.graph")
+        with StagedFiles() as files:
+            files.make_folder(path.parent)
+            files.write(str(path), dumps(self.source.graph, "graph"))
+        self.dumped.append(artifact("dump", str(path)))
+        add_member("artifacts", self.dumped[-1])
+
+
+def pipeline_file(
+    path: str, text: str, request: PipelineOptions, inputs: RunInputs, outputs: OutputOptions
+) -> int:
+    """Read a graph, run the passes, and write it. Returns the exit code.
+
+    It is 1, and the graph is not written, if a pass changes a value. Raises UsageError for a
+    pipeline that cannot be parsed, before anything is read.
+    """
+    pipeline = Pipeline(text)
+    _require_compatible_options(pipeline, request, inputs, outputs)
+    source = read_graph(path)
+    entry, graph = source.to_json(), source.graph
+    names = signature_names(source, inputs.signature, inputs.variables)
+    passes = len(pipeline.steps)
+    observer = PipelineObserver(request, source, inputs, passes, [], [])
+    observer.start()
+    changed: PassChangedResult | None = None
+    done: list[PassOutcome] = []
+
+    def after(step: PipelineStep, outcome: PassOutcome) -> None:
+        done.append(outcome)
+        observer.after(step, outcome)
+
+    try:
+        pipeline.run(graph, before=observer.before, after=after, names=names)
+    except PassChangedResult as result:
+        changed = result
+    written = None
+    if changed is None and not _only_observed(request, outputs):
+        written = write_graph(graph, outputs.output, outputs.to)
+    if not is_quiet():
+        out = page(stream=sys.stderr)
+        out.heading("pipeline", f"{len(done)} of {passes} passes" if changed else "")
+        out.table(_with_percentages(_passes_table(done, request.time_passes)))
+    verdicts = observer.verdicts
+    if changed is not None:
+        verdicts.append(changed.verdict)
+    if outputs.json:
+        rows = _passes_table(done, request.time_passes).to_json()
+        details = [
+            {"ops": _op_changes(item), "warnings": item.report.warnings, "verify": verdict}
+            for item, verdict in zip(
+                done, [*verdicts, *[None] * (len(done) - len(verdicts))], strict=True
+            )
+        ]
+        print_document(
+            "pipeline",
+            inputs=[entry],
+            summary={
+                "passes": passes,
+                "before": entry["nodes"],
+                "after": rows[-1]["after"],
+            },
+            result={
+                "passes": [row | detail for row, detail in zip(rows, details, strict=True)],
+                "changed_by": changed.name if changed else None,
+            },
+            artifacts=[*observer.dumped, *output_artifacts(written, "names", None)],
+            exit_code=int(changed is not None),
+        )
+    return int(changed is not None)
+
+
+def _require_compatible_options(
+    pipeline: Pipeline, request: PipelineOptions, inputs: RunInputs, outputs: OutputOptions
+) -> None:
+    outputs.require_separate_json()
+    known = [_ALL, *dict.fromkeys(step.name for step in pipeline.steps)]
+    for name in request.print_after:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"use {', '.join(known)}"
+            raise UsageError(f"--print-after {name!r}: no such pass in the pipeline", hint=hint)
+    if inputs.is_set and not request.verify_each:
+        message = "feeds and other run options require --verify-each"
+        raise UsageError(message, hint="add --verify-each")
+
+
+def _only_observed(request: PipelineOptions, outputs: OutputOptions) -> bool:
+    """True if a terminal shows what was requested, and would show the graph as bytes."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    observes = request.print_after or request.dump_dir or request.time_passes
+    return bool(observes) and outputs.output is None and outputs.to is None and is_terminal
+
+
+def _passes_table(outcomes: Sequence[PassOutcome], with_times: bool) -> OutputTable:
+    columns = [
+        Column("pass"),
+        Column("before", "nodes before", right=True),
+        Column("after", right=True),
+        Column("ms", right=True, optional=True),
+        Column("share", right=True, optional=True),
+    ]
+    total = sum(outcome.seconds for outcome in outcomes) or 1.0
+    rows = [
+        (
+            outcome.name,
+            sum(outcome.before.values()),
+            sum(outcome.after.values()),
+            round(outcome.seconds * 1e3, 3) if with_times else None,
+            round(outcome.seconds / total, 3) if with_times else None,
+        )
+        for outcome in outcomes
+    ]
+    return OutputTable(columns, [*rows])
+
+
+def _with_percentages(table: OutputTable) -> OutputTable:
+    """The table with its shares of the time, the last column, as text."""
+    rows = [
+        (*cells, None if share is None else f"{100 * share:.1f} %") for *cells, share in table.rows
+    ]
+    return OutputTable(table.columns, [*rows])
+
+
+def _op_changes(outcome: PassOutcome) -> list[dict[str, Any]]:
+    """Return the ops whose number changed."""
+    counts = (
+        (op, outcome.before.get(op, 0), outcome.after.get(op, 0))
+        for op in sorted({*outcome.before, *outcome.after})
+    )
+    return [{"op": op, "before": a, "after": b} for op, a, b in counts if a != b]

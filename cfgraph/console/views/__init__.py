@@ -1,0 +1,1 @@
+"""Parts of a graph to show: selected nodes, tables, DOT, SavedModels, and StableHLO modules."""

@@ -1,0 +1,1 @@
+"""The virtual clock and its cost model."""

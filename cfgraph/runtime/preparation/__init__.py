@@ -1,0 +1,1 @@
+"""Preparation of runs: names, passes, plans, engines, and what the next run reuses."""

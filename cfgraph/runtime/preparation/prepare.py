@@ -1,0 +1,256 @@
+"""Preparation of a run: from a graph and a `RunSpec` to one plan per device, or generated code.
+
+    inline clusters ─▶ lower ─▶ place and partition ─▶ cluster ─▶ plan ─▶ abstract values
+
+Each step returns a spec, over a copy of the graph where the step edits it. Runs share the plans of
+a fetch-set, and link simulators from them.
+
+Generated code merges the devices of a run, so that its graph is placed and not partitioned:
+
+    lower ─▶ place ─▶ plan ─▶ generate               (partition ─▶ plan, once the token executor
+                                                      explains an error, or a run is traced)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.devices import is_gpu
+from cfgraph.ir.functions import BodyNode
+from cfgraph.ir.gc_pause import paused_gc
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import called_functions
+from cfgraph.ir.traversal import ancestors, is_partitioned
+from cfgraph.ops.opdef.op import is_functional, lookup
+from cfgraph.runtime.abstract_run import use_abstract_values
+from cfgraph.runtime.engine.deferred_products import defer_products
+from cfgraph.runtime.engine.plan import (
+    ClusterKernels,
+    Plan,
+    RunSpec,
+    make_plans,
+)
+from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE
+from cfgraph.runtime.preparation.run_config import RunConfig
+from cfgraph.runtime.preparation.run_names import recluster_run
+from cfgraph.runtime.preparation.run_passes import (
+    assign_devices,
+    cluster_run,
+    lowered_copy,
+    partition_run,
+)
+from cfgraph.runtime.program import NotCompiled
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.code_cache import CacheEntry
+    from cfgraph.runtime.compiled.compiled_run import CompiledRun
+
+DEFAULT_DEVICE: Final = "cpu:0"
+_LARGEST_BLOCK: Final = (32 << 20) - (64 << 10)
+
+
+def prepare(
+    spec: RunSpec,
+    config: RunConfig,
+    clusters: ClusterKernels,
+    *,
+    without_values: bool = False,
+) -> tuple[RunSpec, list[Plan]]:
+    """Return the run as the token executor executes it, and its plans."""
+    spec = recluster_and_lower(spec)
+    return prepare_lowered(spec, config, clusters, without_values=without_values)
+
+
+def prepare_lowered(
+    spec: RunSpec, config: RunConfig, clusters: ClusterKernels, *, without_values: bool
+) -> tuple[RunSpec, list[Plan]]:
+    """Place, partition, cluster, and plan the run of a lowered graph."""
+    device: str | None = config.devices[0] if config.devices else DEFAULT_DEVICE
+    if len(config.devices) > 1 or (config.devices and is_partitioned(spec.graph)):
+        spec, device = partition_run(spec, config), None
+    elif config.workers is not None and not is_partitioned(spec.graph):
+        message = "workers run the devices of a partitioned graph"
+        raise UsageError(message, hint="name several devices, such as cpu:0-3")
+    if config.jit is not None:
+        spec = cluster_run(spec, regions=config.regions)
+    plans = runnable_plans(spec, device, config, clusters)
+    if without_values:
+        use_abstract_values(spec.graph, plans, distinct=config.memory is not None)
+    return spec, plans
+
+
+def recluster_and_lower(spec: RunSpec) -> RunSpec:
+    """Cluster the nodes that the run needs of inlined clusters again, then lower its graph."""
+    return lower_run(recluster_run(spec) if spec.groups else spec)
+
+
+def runnable_plans(
+    spec: RunSpec,
+    device: str | None,
+    config: RunConfig,
+    clusters: ClusterKernels,
+    device_of: Mapping[Node, str] | None = None,
+) -> list[Plan]:
+    """The plans of a run, whose nodes are on the devices `device_of` if that is not None.
+
+    Raises the errors of `make_plans`, and Unsupported without permission.
+    """
+    plans = make_plans(spec, device, clusters)
+    for plan in plans:
+        plan.devices = device_of or {}
+    # with counted memory each node computes its own value
+    if config.memory is None and any(plan.has_products for plan in plans):
+        defer_products(plans)
+    if not config.io.allow_all:
+        _require_no_writes(spec.graph, [node for plan in plans for node in plan.nodes])
+    return plans
+
+
+def _require_no_writes(graph: Graph, nodes: Collection[Node]) -> None:
+    """Raise Unsupported for a node that writes files, also in a function that a node calls.
+
+    Nothing has run yet. Reads are decided when the path is known.
+    """
+    run: list[Node | BodyNode] = [*nodes]
+    for name in called_functions(graph, nodes=nodes) if graph.functions else ():
+        run += graph.functions[name].definition.nodes
+    for node in run:
+        op = lookup(node.op)
+        if op is not None and op.file_access(node) == "write":
+            message = f"{node.op} writes a file, which a graph may not do by itself"
+            raise Unsupported(message, node=node, hint=ALLOW_IO_HINT, code=FORBIDDEN_FILE_CODE)
+
+
+def lower_run(spec: RunSpec) -> RunSpec:
+    """Lower a copy of the graph; return the spec unchanged if it needs no functional node.
+
+    Raises the errors of `lower`.
+    """
+    graph = spec.graph
+    if not is_functional(graph, graph):
+        return spec
+    if not is_functional(graph, ancestors(graph, spec.roots, frozenset(spec.feeds))):
+        return spec
+    return lowered_copy(spec)
+
+
+class TokenPlans:
+    """The run as the token executor executes it, and its plans; made when first used."""
+
+    def __init__(self, make: Callable[[], tuple[RunSpec, Sequence[Plan]]]) -> None:
+        self._make = make
+        self._made: tuple[RunSpec, Sequence[Plan]] | None = None
+        self._lock = Lock()
+
+    def get(self) -> tuple[RunSpec, Sequence[Plan]]:
+        """The spec and the plans."""
+        with self._lock:
+            if self._made is None:
+                with paused_gc():
+                    self._made = self._make()
+            return self._made
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A planned run: its generated function, or None and the reason, and its token plans.
+
+    `spec` and `plans` are those of the engine that runs it.
+    """
+
+    spec: RunSpec
+    plans: Sequence[Plan]
+    token_plans: TokenPlans
+    compiled: CompiledRun | None
+    fallback: str
+
+
+def plan_run(
+    spec: RunSpec,
+    config: RunConfig,
+    clusters: ClusterKernels,
+    token_reason: str,
+    *,
+    without_values: bool = False,
+    entry: CacheEntry | None = None,
+) -> PlannedRun:
+    """Plan a run for generated code where that is possible, else for the token executor.
+
+    `token_reason` is the reason why the token executor must run it, or empty. Workers generate
+    their own code. Generated code merges the devices of a run: a graph that is not partitioned is
+    only placed for it.
+    """
+    _retain_freed_memory()
+    spec = recluster_and_lower(spec)
+    is_placed = len(config.devices) > 1 and not is_partitioned(spec.graph)
+    is_local = config.workers is None
+    if not token_reason and is_local and is_placed and config.jit is None:
+        return _plan_placed(spec, config, clusters, entry)
+    spec, plans = prepare_lowered(spec, config, clusters, without_values=without_values)
+    token_plans = TokenPlans(lambda: (spec, plans))
+    devices = {plan.device for plan in plans} - {DEFAULT_DEVICE}
+    if not token_reason and any(map(is_gpu, devices)):
+        token_reason = "devices are GPUs"
+    if token_reason or not is_local:
+        return PlannedRun(spec, plans, token_plans, None, token_reason)
+    compiled, token_reason = _compiled(spec, plans, config, entry=entry)
+    return PlannedRun(spec, plans, token_plans, compiled, token_reason)
+
+
+@cache
+def _retain_freed_memory() -> None:
+    """Let the allocator of glibc keep up to 64 MiB that a run frees, for the next run.
+
+    Without this it returns the stacks of a loop to the system after each run, and the next run
+    takes a page fault for every 4 KiB. The allocator raises its thresholds (`mallopt(3)`,
+    M_MMAP_THRESHOLD) to the size of the largest block that was freed, of up to 32 MiB.
+    """
+    with suppress(MemoryError):
+        np.empty(_LARGEST_BLOCK, np.uint8)
+
+
+def _plan_placed(
+    spec: RunSpec, config: RunConfig, clusters: ClusterKernels, entry: CacheEntry | None
+) -> PlannedRun:
+    """Plan a run on several devices without partitioning its graph, if it compiles."""
+    original = spec
+    spec, device_of = assign_devices(spec, config)
+    plans: Sequence[Plan] = runnable_plans(spec, DEFAULT_DEVICE, config, clusters, device_of)
+
+    def partitioned() -> tuple[RunSpec, Sequence[Plan]]:
+        run = partition_run(original, config)
+        return run, runnable_plans(run, None, config, clusters)
+
+    token_plans = TokenPlans(partitioned)
+    compiled, token_reason = _compiled(spec, plans, config, device_of, entry)
+    if compiled is None:
+        spec, plans = token_plans.get()
+    return PlannedRun(spec, plans, token_plans, compiled, token_reason)
+
+
+def _compiled(
+    spec: RunSpec,
+    plans: Sequence[Plan],
+    config: RunConfig,
+    device_of: Mapping[Node, str] | None = None,
+    entry: CacheEntry | None = None,
+) -> tuple[CompiledRun | None, str]:
+    """The function of a run, or None and the reason why the token executor runs it.
+
+    The first run is interpreted if the session chooses the engine, since it may be the only one.
+    """
+    from cfgraph.runtime.compiled.engine import compile_run
+
+    interprets = config.engine in (None, "auto") and config.jit is None
+    try:
+        return compile_run(spec, plans, device_of, entry, interprets=interprets), ""
+    except NotCompiled as error:
+        return None, error.text

@@ -1,0 +1,147 @@
+"""Options of a session, checked together, and of one of its runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cfgraph.errors import UsageError
+from cfgraph.ir.devices import is_gpu
+from cfgraph.passes.place.rules import PlacementRules
+from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
+from cfgraph.runtime.trace.events import Observer
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.remote.workers import WorkerOptions
+
+SCHEDULES: Final = ("fifo", "random")
+ENGINES: Final = ("auto", "tokens", "compiled", "xla")
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Options of a session, which `Session` documents. Raises UsageError for conflicting ones."""
+
+    devices: tuple[str, ...] = ()
+    soft_placement: bool = False
+    rules: PlacementRules = field(default_factory=PlacementRules)
+    schedule: str = "fifo"
+    schedule_seed: int = 0
+    seed: int = 0
+    costs: CostModel | None = None
+    jit: str | None = None
+    engine: str | None = None
+    lazy: bool = False
+    regions: bool = False
+    memory: Mapping[str, int] | None = None
+    swap_above: float = DEFAULT_SWAP_ABOVE
+    gpu: GpuContext | str | None = None
+    io: IoPolicy = field(default_factory=IoPolicy)
+    blas_threads: int | str | None = None
+    workers: WorkerOptions | None = None
+
+    def __post_init__(self) -> None:
+        self._require_types()
+        if self.costs is not None and self.schedule != "fifo":
+            message = "the virtual clock supports only the fifo schedule"
+            raise UsageError(message, hint='schedule="fifo"')
+        if self.schedule not in SCHEDULES:
+            message = f"unknown schedule {self.schedule!r}"
+            raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
+        if self.engine is not None and self.engine not in ENGINES:
+            message = f"unknown engine {self.engine!r}"
+            raise UsageError(message, hint=f"one of {', '.join(ENGINES)}")
+        if self.rules != PlacementRules() and len(self.devices) < 2:
+            message = "placement rules need more than one device"
+            raise UsageError(message, hint="name several devices, such as cpu:0,gpu:0")
+        if self.workers is not None:
+            self._require_remote()
+
+    def _require_types(self) -> None:
+        """Raise UsageError for values of options of the command line."""
+        options: tuple[Any, Any, Any] = self.costs, self.memory, self.workers
+        costs, memory, workers = options
+        if not isinstance(costs, CostModel | None):
+            hint = "cfgraph.read_costs(path) reads one from a file"
+            raise UsageError(f"costs is {costs!r}, expected a CostModel", hint=hint)
+        if memory is not None and not (
+            isinstance(memory, Mapping) and all(isinstance(x, Real) for x in memory.values())
+        ):
+            hint = "write the bytes of each device, such as memory={'gpu:0': 4 << 30}"
+            raise UsageError(f"memory is {memory!r}, expected a mapping to numbers", hint=hint)
+        if isinstance(workers, int | str):
+            hint = "workers=cfgraph.Processes(2), or a cfgraph.Ray"
+            raise UsageError(f"workers is {workers!r}, expected a Processes or a Ray", hint=hint)
+
+    def _require_remote(self) -> None:
+        """Raise UsageError for an option that a run on workers does not support."""
+        for name, value in (
+            ("costs", self.costs),
+            ("memory", self.memory),
+            ('engine="xla"' if self.engine == "xla" else "jit", self.jit),
+            ('schedule="random"', self.schedule == "random" or None),
+        ):
+            if value is not None:
+                raise UsageError(f"{name} cannot be combined with workers", hint=f"omit {name}")
+
+    @property
+    def planning_options(self) -> tuple[object, ...]:
+        """The options that generated code depends on."""
+        return self.devices, self.soft_placement, self.rules, self.jit, self.regions
+
+    @property
+    def has_xla_choice(self) -> bool:
+        """True if runs of generated code may move to XLA."""
+        is_auto = self.engine in (None, "auto") and self.jit is None
+        return is_auto and len(self.devices) < 2 and self.workers is None
+
+    def token_executor_reason(self) -> str:
+        """The reason for which all runs use the token executor, or an empty text."""
+        if self.engine == "tokens":
+            return "the engine is tokens"
+        if self.schedule == "random":
+            return "the schedule is random"
+        if self.costs is not None:
+            return "the clock is virtual"
+        if self.memory is not None:
+            return "memory is counted"
+        return "devices are GPUs" if any(map(is_gpu, self.devices)) else ""
+
+
+class StepOptions(NamedTuple):
+    """Options of one run, which `Session.run` documents."""
+
+    trace: Observer | bool | None = None
+    max_iterations: int | None = None
+    timeout: float | None = None
+    allow_dead: bool = False
+    until_iteration: int | None = None
+    without_values: bool = False
+
+
+def require_state(value: object) -> None:
+    """Raise UsageError for a path or a session in place of variables."""
+    if not isinstance(value, State | None):
+        hint = "state=cfgraph.restore(path, graph)" if isinstance(value, str) else None
+        hint = "use session.state" if hasattr(value, "state") else hint
+        raise UsageError(f"state is {value!r}, expected a State", hint=hint)
+
+
+def current_options(
+    engine: str | None, jit: str | None, *, regions: bool
+) -> tuple[str | None, str | None, bool]:
+    """The options that the deprecated ones of `Session` stand for; warns its caller about these."""
+    if jit is not None or regions:
+        new = "xla" if jit in ("auto", "xla") else "compiled" if jit else "auto"
+        message = f"jit and regions are deprecated; use engine={new!r}"
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
+    if engine == "xla" and jit is None:
+        jit, regions = engine, True
+    return engine, jit, regions
