@@ -39,34 +39,13 @@ from cfgraph.runtime.compiled.code_position import arguments_in_line, operand_na
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, stateful_kernel
 from cfgraph.runtime.compiled.value_expressions import raw, strings
 from cfgraph.runtime.engine.executor import located_error
-from cfgraph.runtime.engine.joint_products import adding, deferring, slicing
+from cfgraph.runtime.engine.joint_products import WRAPPERS
 from cfgraph.runtime.engine.references import dereference
-from cfgraph.runtime.engine.row_products import (
-    concatenating,
-    multiplying_rows,
-    popping,
-    pushing,
-    reading,
-)
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.io_policy import IoPolicy
 
 __all__ = ["Script", "evaluated", "iterations", "kernel", "raw", "stateful", "strings"]
-
-_WRAPPERS: Final = {
-    wrapper.__name__: wrapper
-    for wrapper in (
-        adding,
-        concatenating,
-        deferring,
-        multiplying_rows,
-        popping,
-        pushing,
-        reading,
-        slicing,
-    )
-}
 
 
 def __getattr__(name: str) -> Any:
@@ -99,7 +78,7 @@ def stateful(
 
 def _bound_kernel(node: Node, wrapper: str | None) -> Kernel:
     bound = numpy_kernel(node, _definition(node.op))
-    return bound if wrapper is None else _WRAPPERS[wrapper](bound, node)
+    return bound if wrapper is None else WRAPPERS[wrapper](bound, node)
 
 
 def _definition(op: str) -> type[Op]:

@@ -3,8 +3,7 @@
 plan                 the nodes of each device, with kernels, slots, and pending counts
   references           inputs that are variables until a kernel reads them
   deferred_products    products that are computed jointly with their readers: the choice of nodes
-  joint_products       the kernels of sums of products, and of their slices
-  row_products         the kernels of products with elements of an unstacked array
+  joint_products       their kernels
 link                 a closure per node for live tokens, and one for dead ones
   control_flow_nodes   those of Switch, Merge, Enter, Exit, NextIteration, and LoopCond
   kernel_nodes         those of nodes with a kernel, and of Send and Recv

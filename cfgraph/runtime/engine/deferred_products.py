@@ -15,13 +15,15 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, SWITCH
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.matrix_products import evaluated
-from cfgraph.runtime.engine.joint_products import adding, deferring, slicing
-from cfgraph.runtime.engine.row_products import (
+from cfgraph.runtime.engine.joint_products import (
+    adding,
     concatenating,
+    deferring,
     multiplying_rows,
     popping,
     pushing,
     reading,
+    slicing,
 )
 
 if TYPE_CHECKING:

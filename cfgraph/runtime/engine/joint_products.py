@@ -1,25 +1,38 @@
-"""Matrix products that their only reader computes: it needs a part of one, or the sum of many.
+"""Kernels of matrix products that several nodes compute jointly, chosen by `deferred_products`.
 
 The gradient of a weight in a loop is a sum with one product per iteration. Each product has a short
 inner dimension, and adding it reads and writes the whole sum:
 
     while: sum = sum + MatMul(x, dy, transpose_a=True)
 
-Here the products of several iterations are one product over their joined inner dimensions, which
+The products of several iterations are one product over their joined inner dimensions, which
 reads and writes the sum once. A slice of a product computes only its part. Sums differ from those
 of single products in the order of additions only.
+
+A recurrent layer multiplies the input of each step, with few rows, with the same weights:
+
+    while: MatMul(Concat(TensorArrayRead(inputs, i), state), weights)
+
+The part that does not depend on the state is computed for several steps at once, and the product
+with the state is added.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final
+from operator import index as as_index
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.matrix_products import Deferred, evaluated, multiply
 from cfgraph.ops.opdef.op import Kernel
+from cfgraph.ops.opdef.unstacked_rows import UnstackedRows
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.engine.plan import KernelWrapper
 
 _RANK: Final = 2
 # elements of a product below which joining costs more than it saves
@@ -29,6 +42,8 @@ _MIN_SIDE: Final = 64
 # the inner dimension of a product that is efficient by itself, and of joined products
 _MAX_INNER: Final = 128
 _JOINED_INNER: Final = 384
+# elements of the part of a matrix below which blocks of rows cost more than they save
+_MIN_ROW_ELEMENTS: Final = 1 << 15
 
 
 class DeferredProduct(Deferred):
@@ -126,6 +141,41 @@ class JoinedSum(Deferred):
         return np.add(result, self.total, result)
 
 
+class DeferredRow(Deferred):
+    """An element of an unstacked array."""
+
+    def __init__(self, rows: UnstackedRows, index: int, value: Any) -> None:
+        self.rows = rows
+        self.index = index
+        self.value = value
+        self.shape = value.shape
+
+    def product(self, matrix: Any, right: Any) -> Any:
+        """The product with `right`, the first rows of `matrix`."""
+        return self.rows.product(self.index, matrix, right)
+
+
+class DeferredConcat(Deferred):
+    """An element of an unstacked array, [m, k], and another matrix, [m, l], side by side."""
+
+    def __init__(self, row: DeferredRow, rest: Any, concat: Callable[[], Any]) -> None:
+        self.row = row
+        self.rest = rest
+        self.shape = len(rest), row.value.shape[1] + rest.shape[1]
+        self._concat = concat
+
+    def write(self, out: Any) -> None:
+        """Write both matrices into one."""
+        width = self.row.value.shape[1]
+        out[:, :width] = self.row.value
+        out[:, width:] = self.rest
+
+    @cached_property
+    def value(self) -> Any:
+        """The concatenation, [m, k + l]."""
+        return self._concat()
+
+
 def deferring(kernel: Kernel, node: Node) -> Kernel:
     """The kernel of a product of matrices that its reader computes if it is large."""
     transpose_a, transpose_b = node.attr("transpose_a"), node.attr("transpose_b")
@@ -159,3 +209,72 @@ def adding(kernel: Kernel, node: Node) -> Kernel:
         return (total if isinstance(total, JoinedSum) else JoinedSum(total)).add(product)
 
     return add
+
+
+def reading(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a read of an array that may be unstacked, and written to behind its rows."""
+
+    def read(step: Any, array: Any, index: Any, flow: Any) -> Any:
+        value, rows = kernel(step, array, index, flow), array.rows
+        is_row = rows is not None and as_index(index) < rows.count
+        return DeferredRow(rows, as_index(index), value) if is_row else value
+
+    return read
+
+
+def concatenating(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a concatenation of two matrices, the first of which is an unstacked element."""
+
+    def concat(first: Any, rest: Any, axis: Any) -> Any:
+        if isinstance(first, DeferredRow):
+            row = first.value
+            is_matrix = rest.__class__ is np.ndarray and rest.ndim == _RANK
+            is_last = axis.ndim == 0 and axis in (1, -1)
+            if is_matrix and is_last and len(rest) == len(row):
+                return DeferredConcat(first, rest, lambda: kernel(row, rest, axis))
+        return kernel(evaluated(first), evaluated(rest), axis)
+
+    return concat
+
+
+def pushing(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a push that forwards a value, which may be deferred, to its readers."""
+    return lambda step, stack, value: kernel(step, stack, evaluated(value))
+
+
+def popping(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a pop of a value that may stay deferred."""
+    dtype = node.attr("elem_type")
+    return lambda step, stack: stack.pop(dtype)
+
+
+def multiplying_rows(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a product of unstacked elements, or concatenations of them, and a matrix."""
+    transpose_b = node.attr("transpose_b")
+
+    def product(a: Any, b: Any) -> Any:
+        if not isinstance(a, DeferredRow | DeferredConcat):
+            return kernel(a, b)
+        row, rest = (a, None) if isinstance(a, DeferredRow) else (a.row, a.rest)
+        if b.__class__ is np.ndarray and b.ndim == _RANK:
+            right = b.T if transpose_b else b
+            inner, width = row.value.shape[1], 0 if rest is None else rest.shape[1]
+            if len(right) == inner + width and inner * right.shape[1] >= _MIN_ROW_ELEMENTS:
+                part = row.product(b, right[:inner])
+                if rest is None:
+                    return part
+                result = multiply(rest, right[inner:])
+                return np.add(result, part, result)
+        return kernel(evaluated(a), b)
+
+    return product
+
+
+# by the names in decompiled code
+WRAPPERS: Final[dict[str, KernelWrapper]] = {
+    wrapper.__name__: wrapper
+    for wrapper in (
+        *(adding, deferring, slicing),
+        *(concatenating, multiplying_rows, popping, pushing, reading),
+    )
+}

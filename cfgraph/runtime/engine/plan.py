@@ -196,7 +196,6 @@ class Plan:
     feeds: dict[int, Output]
     fed_nodes: frozenset[Node]
     fetched: frozenset[Output]  # the values of `fetches`
-    has_products: bool  # true if a node computes a matrix product
     devices: Mapping[Node, str] = field(default_factory=dict)
 
     def device_of(self, node: Node) -> str:
@@ -265,7 +264,6 @@ def _plan(
             plan.kernel = clusters.kernel(graph, node, device)
             plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
     root, fed_nodes = layouts[graph_frames.root], _replaced_nodes(feeds)
-    has_products = any(op.algebra.product_role == "computes" for op in ops.values())
     return Plan(
         part.device,
         nodes,
@@ -275,7 +273,6 @@ def _plan(
         part.feeds,
         fed_nodes,
         frozenset(part.fetches.values()),
-        has_products,
     )
 
 

@@ -107,7 +107,7 @@ def runnable_plans(
     for plan in plans:
         plan.devices = device_of or {}
     # with counted memory each node computes its own value
-    if config.memory is None and any(plan.has_products for plan in plans):
+    if config.memory is None:
         defer_products(plans)
     if not config.io.allow_all:
         _require_no_writes(spec.graph, [node for plan in plans for node in plan.nodes])
