@@ -112,11 +112,7 @@ class Placeholder(Op):
     effects = SideEffects(is_input=True)
 
     @staticmethod
-    def kernel(
-        xp: ModuleType,
-        node: Node,
-        /,
-    ) -> Any:
+    def kernel(xp: ModuleType, node: Node, /) -> Any:
         raise OpError(f"You must feed a value for placeholder tensor '{node.name}'")
 
     shape = staticmethod(lambda context: [context.attr("shape")])

@@ -12,11 +12,7 @@ from cfgraph.ops.families.matrix_calculus import (
     matrix_product,
     triangular_part,
 )
-from cfgraph.ops.opdef.gradient_api import (
-    GradientBuilder,
-    InputGradients,
-    int32_constant,
-)
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 
 
 def cholesky_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

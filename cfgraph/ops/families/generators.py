@@ -11,10 +11,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.random_sampling import Sampler
-from cfgraph.ops.families.rejection_samplers import (
-    StatelessRandomBinomial,
-    samples_per_parameter,
-)
+from cfgraph.ops.families.rejection_samplers import StatelessRandomBinomial, samples_per_parameter
 from cfgraph.ops.families.stateless_random import (
     check_integer_bounds,
     check_shape,

@@ -57,10 +57,7 @@ class IncompleteGamma(Elementwise, abstract=True):
             return g.Exp(g.Sub(power, g.Lgamma(a)))
 
         return binary_gradients(
-            g,
-            node,
-            lambda: g.Mul(along, g.IgammaGradA(a, x)),
-            lambda: g.Mul(along, density()),
+            g, node, lambda: g.Mul(along, g.IgammaGradA(a, x)), lambda: g.Mul(along, density())
         )
 
 

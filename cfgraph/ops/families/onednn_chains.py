@@ -11,14 +11,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.fused import AddNode, FusedOp, add_epilogue, shared_attrs
-from cfgraph.ops.families.onednn import (
-    CONSTANT,
-    CUDNN,
-    DILATIONS,
-    EXPLICIT,
-    FLOATS,
-    WINDOW,
-)
+from cfgraph.ops.families.onednn import CONSTANT, CUDNN, DILATIONS, EXPLICIT, FLOATS, WINDOW
 from cfgraph.ops.opdef.op import SameShape
 
 _EPILOGUE: Final = (

@@ -19,12 +19,7 @@ from cfgraph.ops.families.quantized_arithmetic import (
     integer_product,
     with_range,
 )
-from cfgraph.ops.families.resizing import (
-    ResizeGrid,
-    ResizeOp,
-    check_image_batch,
-    check_image_size,
-)
+from cfgraph.ops.families.resizing import ResizeGrid, ResizeOp, check_image_batch, check_image_size
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.quantized_numbers import interval, product_interval
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -54,11 +49,7 @@ class QuantizedConv2D(QuantizedOp):
         f"out_type: {QUANTIZED_TYPES} = qint32, strides: list(int), "
         "padding: {'SAME', 'VALID'}, dilations: list(int) = [1, 1, 1, 1]"
     )
-    kernel_types: ClassVar = {
-        "Tinput": ["quint8"],
-        "Tfilter": ["quint8"],
-        "out_type": ["qint32"],
-    }
+    kernel_types: ClassVar = {"Tinput": ["quint8"], "Tfilter": ["quint8"], "out_type": ["qint32"]}
     stride = _square_stride
 
     @staticmethod

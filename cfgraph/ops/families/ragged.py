@@ -14,11 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.facts import HostPlacement
-from cfgraph.ops.opdef.gradient_api import (
-    GradientBuilder,
-    InputGradients,
-    int32_constant,
-)
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -128,10 +124,7 @@ class RaggedGather(Op):
             raise OpError(f"OUTPUT_RAGGED_RANK must be {expected}, got {OUTPUT_RAGGED_RANK}")
         for splits, inner in zip(nested, [*nested[1:], None], strict=True):
             check_splits(splits, len(values) if inner is None else len(inner) - 1)
-        return (
-            *_outer_splits(indices, nested[0].dtype),
-            *_gather_rows(nested, values, indices),
-        )
+        return (*_outer_splits(indices, nested[0].dtype), *_gather_rows(nested, values, indices))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -13,11 +13,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.opdef.facts import HostPlacement
-from cfgraph.ops.opdef.gradient_api import (
-    GradientBuilder,
-    InputGradients,
-    sum_to_shape,
-)
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
 from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 

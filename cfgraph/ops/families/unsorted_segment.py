@@ -26,10 +26,7 @@ from cfgraph.ops.families.segment import (
 )
 from cfgraph.ops.opdef.array_namespace import accumulated_at, defer_check
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.ops.opdef.shape_functions import (
-    InferenceContext,
-    static_int,
-)
+from cfgraph.ops.opdef.shape_functions import InferenceContext, static_int
 
 
 class UnsortedSegmentOp(SegmentOp, abstract=True):

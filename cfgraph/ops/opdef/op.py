@@ -113,15 +113,13 @@ class Op:
             return
         cls.name = name or cls.__name__
         support = cls.compilation
-        if support.traceable and (not support.runnable or cls._runs_outside_traces()):
+        is_apart = cls.effects.stateful or cls.placement.host_only or cls.role
+        if support.traceable and (
+            is_apart or not support.runnable or _OBJECT_TYPE.search(cls.signature)
+        ):
             cls.compilation = replace(support, traceable=False)
         cls._parsed = None
         registry.register(cls.name, cls)
-
-    @classmethod
-    def _runs_outside_traces(cls) -> bool:
-        is_apart = cls.effects.stateful or cls.placement.host_only or bool(cls.role)
-        return is_apart or _OBJECT_TYPE.search(cls.signature) is not None
 
     @classmethod
     def parsed(cls) -> Signature:
