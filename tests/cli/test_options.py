@@ -59,6 +59,12 @@ def test_every_command_is_quiet_or_verbose(command: Any, fixtures: Path, tmp_pat
     saved = fixtures / "saved_model"
     assert (command("show", saved).err != "", command("show", saved, "-q").err) == (True, "")
     assert command("check", counter, "-v", "-q").code == 2
+    cut = ("--outputs", "y", "--inputs", "StatefulPartitionedCall:1", "--feed", "x=[[1,2]]")
+    extract = ("extract", saved, *cut, "-o", tmp_path / "o.pb")
+    assert "note: restored 4 variables" in command(*extract).err
+    assert command(*extract, "-q").err == ""
+    html = ("diff", counter, counter, "--html", tmp_path / "o.html")
+    assert (command(*html).err != "", command(*html, "-q").err) == (True, "")
 
 
 def test_a_missing_value_and_help_name_no_empty_variable(command: Any, fixtures: Path) -> None:
