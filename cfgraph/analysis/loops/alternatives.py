@@ -123,13 +123,10 @@ class Alternatives:
         while todo:
             check_deadline()
             condition = todo.pop()
-            if condition in self._ends:
-                continue
-            decisions = [child.decision for child in self._children[condition] if child.decision]
-            tests = {decision.test for decision in decisions}
-            if len(tests) != 1 or len(decisions) != decisions[0].test.branches:
-                return False
-            todo += self._children[condition]
+            if condition not in self._ends:
+                if whole(self._children[condition]) is None:
+                    return False
+                todo += self._children[condition]
         return True
 
     def _counts(self) -> dict[PathCondition, int]:

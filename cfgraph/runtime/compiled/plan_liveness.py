@@ -172,11 +172,11 @@ class PlanLiveness:
                         always if fed and output in fed else of_control[output[0]]
                     )
                     if source is not current and source is not always:
-                        current = both(current, source, info)
+                        current = source if current is always else both(current, source, info)
                 for control in node.controls:
                     source = of_control.get(control, always)
                     if source is not current and source is not always:
-                        current = both(current, source, info)
+                        current = source if current is always else both(current, source, info)
             live[node] = of_control[node] = current
             if role is not None:
                 self._visit_role(plan, info, current)
