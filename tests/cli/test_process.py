@@ -207,61 +207,25 @@ def test_the_help_of_a_command_has_examples(name: str, command: Any, capfd: Any)
         assert line in out
 
 
-def test_a_dry_command_does_not_load_the_library() -> None:
+@pytest.mark.parametrize(
+    ("line", "absent"),
+    [
+        ("run --help", ["numpy", "google", "rich"]),
+        ("explain CFG201", ["numpy", "google", "cfgraph.runtime", "cfgraph.passes"]),
+        ("explain counter.pb while/add", ["cfgraph.runtime.session", "cfgraph.passes.cluster.c"]),
+        ("run counter.pb --feed n=2 --trace", ["rich", "cfgraph.analysis.deadness"]),
+        ("run counter.pb --feed n=2 --engine tokens", ["cfgraph.runtime.compiled."]),
+    ],
+)
+def test_a_command_does_not_load_what_it_does_not_need(
+    line: str, absent: list[str], graphs: Path
+) -> None:
     script = (
-        "import sys; from cfgraph.cli.command_line import run; run(['run', '--help']);"
-        "print([name for name in ('numpy', 'google', 'rich') if name in sys.modules])"
+        "import sys; from cfgraph.cli.command_line import run; run(sys.argv[2:]);"
+        "print([name for name in sys.modules if name.startswith(tuple(sys.argv[1].split()))])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-c", script, " ".join(absent), *line.split()],
+        cwd=graphs, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_a_node_is_explained_without_what_runs_graphs() -> None:
-    script = (
-        "import sys, cfgraph.console.explanations.explain;"
-        "print([name for name in ('runtime.session', 'passes.cluster.cluster')"
-        " if f'cfgraph.{name}' in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
-
-
-def test_a_run_on_the_token_executor_does_not_load_the_compiled_engine(counter: Path) -> None:
-    script = (
-        "import sys; from cfgraph.cli.command_line import run;"
-        f"run(['run', {str(counter)!r}, '--feed', 'n=2',"
-        " '--engine', 'tokens']);"
-        "print([name for name in sys.modules if name.startswith('cfgraph.runtime.compiled.')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_a_run_does_not_load_the_analysis_of_deadness(counter: Path) -> None:
-    script = (
-        "import sys; from cfgraph.cli.command_line import run;"
-        f"run(['run', {str(counter)!r}, '--feed', 'n=2']);"
-        "print([name for name in sys.modules if name.startswith('cfgraph.analysis.deadness')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_rich_is_not_loaded_without_a_terminal(counter: Path) -> None:
-    script = (
-        "import sys; from cfgraph.cli.command_line import run;"
-        f"run(['run', {str(counter)!r}, '--trace',"
-        " '--feed', 'n=2']); print('rich' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "False"

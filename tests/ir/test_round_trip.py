@@ -34,7 +34,7 @@ def recorded() -> tuple[str, ...]:
 
 def graphs(chunk: int, step: int = 1) -> Iterator[tuple[str, bytes]]:
     """The name and the deterministic bytes of every recorded graph of a chunk."""
-    for name in recorded()[chunk::CHUNKS][::step]:
+    for name in recorded()[chunk::CHUNKS][1 % step :: step]:
         proto = graph_pb2.GraphDef.FromString(archive().read(name))
         yield name, proto.SerializeToString(deterministic=True)
 

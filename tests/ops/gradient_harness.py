@@ -79,8 +79,15 @@ def arguments(item: Case) -> list[int]:
 @cache
 def float_outputs(item: Case) -> list[int]:
     """The outputs with an upstream gradient."""
-    types, closed = registry.output_types(node_of(item)) or [], notes("RESERVED").get(item.op, ())
+    closed = notes("RESERVED").get(item.op, ())
+    types = output_types(item)
     return [i for i, dtype in enumerate(types) if is_smooth_type(dtype) and i not in closed]
+
+
+@cache
+def output_types(item: Case) -> Sequence[DType]:
+    """The types of all outputs."""
+    return registry.output_types(node_of(item)) or []
 
 
 def is_ours(item: Case, ys: Sequence[int]) -> bool:
@@ -141,7 +148,7 @@ def _spread(items: list[Case]) -> list[Case]:
 def is_narrow(item: Case) -> bool:
     """True if a float, complex or not, has less than 32 bits."""
     types = [type_of(item, i) for i in float_inputs(item)]
-    types += [t for t in registry.output_types(node_of(item)) or [] if is_smooth_type(t)]
+    types += [dtype for dtype in output_types(item) if is_smooth_type(dtype)]
     return any(width(dtype) < 4 for dtype in types)
 
 
