@@ -161,7 +161,12 @@ class DeviceConstraints:
         self.requester: dict[Node, Node] = {}
         self.combined: dict[Node, DeviceName] = {}
         self.host_only_nodes: dict[Node, Node] = {}
-        self._device_names = [(device, _parse_device(device)) for device in devices]
+        # of all numbers, and of each one: a request for one of many devices looks at few
+        self._device_names: dict[str | None, list[tuple[str, DeviceName]]] = {}
+        for device in self.devices:
+            name = _parse_device(device)
+            for number in {None, name.number}:
+                self._device_names.setdefault(number, []).append((device, name))
         self._parsed: dict[str, DeviceName] = {}
         self._matches: dict[tuple[DeviceName, bool], tuple[str, ...]] = {}
         self._unsatisfied: dict[tuple[str, str], list[Node]] = {}  # by request and reason
@@ -254,7 +259,7 @@ class DeviceConstraints:
         if devices is None:
             devices = self._matches[key] = tuple(
                 device
-                for device, name in self._device_names
+                for device, name in self._device_names.get(request.number, ())
                 if satisfies_request(name, request) and (not host or name.kind == _HOST_KIND)
             )
         return devices
