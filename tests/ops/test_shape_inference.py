@@ -293,3 +293,18 @@ def test_work_grows_with_the_graph_in_loops_too(monkeypatch: pytest.MonkeyPatch)
     close(graph, merge, value)
     infer_shapes(graph)
     assert len(looks) < 6 * len(graph)
+
+
+def test_only_what_is_sent_is_inferred_and_received_shapes_are_those_sent() -> None:
+    graph = Graph()
+    x = placeholder(graph, 2, None)
+    unread = graph.add("Identity", x, name="unread")
+    key = {"tensor_name": b"x", "send_device": b"a", "recv_device": b"b"}
+    key |= {"send_device_incarnation": 1, "client_terminated": False}
+    send = graph.add("_Send", x, name="send", **key)
+    recv = graph.add("_Recv", name="recv", tensor_type=float32, **key)
+    y = graph.add("Neg", recv, name="y")
+    shapes = infer_shapes(graph, sent=[y.output()], received={recv: send.inputs[0]})
+    assert shapes[y.output()].dims == shapes[recv.output()].dims == (2, None)
+    assert shapes.node_shapes(unread) == ()
+    assert infer_shapes(graph)[y.output()].dims is None
