@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +12,7 @@ import numpy as np
 
 import cfgraph
 from benchmarks.measurement import Row, alternating_times
+from benchmarks.memory import COMMAND, measured
 from benchmarks.peer import importer
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.session import Session
@@ -17,6 +20,9 @@ from examples.paper.distributed_loops import counting_loop
 
 GRAPHS = Path(__file__).parents[1] / "fixtures" / "graphs"
 BUDGET = 0.35
+# devices and iterations
+VIRTUAL = (1024, 50)
+TINY = (4, 5)
 UNIT = "µs per iteration"
 
 
@@ -26,6 +32,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     for name, file in (("", "eight_devices.pb"), (", barrier", "eight_devices_barrier.pb")):
         graph = cfgraph.load(GRAPHS / file)
         yield _row(tf, f"eight devices{name}", graph, 8, count, BUDGET, tiny)
+    yield _virtual(*(TINY if tiny else VIRTUAL))
     if tiny:
         return
     for barrier in (False, True):
@@ -33,6 +40,19 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
             yield _loop(tf, devices, barrier, 32)
     for parallel in (1, 2, 4, 8, 16, 32):
         yield _loop(tf, 8, False, parallel)
+
+
+def _virtual(devices: int, iterations: int) -> Row:
+    cpus = [f"/device:CPU:{k}" for k in range(devices)]
+    graph = cfgraph.loads(counting_loop(cpus[0], cpus, barrier=False, parallel=32).encode())
+    fetches = [word for k in range(devices) for word in ("--fetch", f"out{k}")]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "loop.pb")
+        cfgraph.save(graph, path)
+        options = ["--devices", f"cpu:0-{devices - 1}", "--feed", f"n={iterations}"]
+        _, seconds = measured(COMMAND, "run", path, "--clock", "virtual", *options, *fetches)
+    work = f"virtual clock, {devices:,} devices, {iterations} iterations, at most 10"
+    return Row(work, seconds, "s CPU")
 
 
 def _loop(tf: ModuleType | None, devices: int, barrier: bool, parallel: int) -> Row:

@@ -20,8 +20,10 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.shapes import Shape
 from cfgraph.runtime.session import Session
 
+Run = Callable[[Graph, str | None, list[str], Any], object]
 BUDGET = 1.0
 ADDS = 10_000
+PERIOD = 100
 TINY = 40
 
 
@@ -43,6 +45,10 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
         name = f"first run: {count:,} adds, {text} two devices"
         fed = {"x:0": np.float32(1)}
         yield _row(tf, name, cfgraph.dumps(graph), [last], fed, 2, 1 if tiny else 3)
+    graph, last = adds(count, PERIOD)
+    fed, data = {"x:0": np.float32(1)}, cfgraph.dumps(graph)
+    name = f"place, partition, first run: {count:,} adds, {PERIOD} each on two devices"
+    yield _row(tf, name, data, [last], fed, 2, 1 if tiny else 3, run=_in_three_calls)
 
 
 def adds(count: int, period: int) -> tuple[Graph, str]:
@@ -64,11 +70,12 @@ def _row(
     feeds: dict[str, Any],
     devices: int,
     repeats: int,
+    run: Run | None = None,
 ) -> Row:
     def ours() -> Callable[[], object]:
         graph = cfgraph.loads(data)
         chosen = f"cpu:0-{devices - 1}" if devices > 1 else None
-        return lambda: Session(graph, devices=chosen).run(fetches, feeds)
+        return lambda: (run or _in_a_session)(graph, chosen, fetches, feeds)
 
     mine = _least(ours, repeats)
     theirs = None
@@ -80,6 +87,16 @@ def _row(
             for off in (False, True)
         )
     return Row(name, mine * 1e3, "ms", None if theirs is None else theirs * 1e3, BUDGET)
+
+
+def _in_a_session(graph: Graph, devices: str | None, fetches: list[str], feeds: Any) -> object:
+    return Session(graph, devices=devices).run(fetches, feeds)
+
+
+def _in_three_calls(graph: Graph, devices: str | None, fetches: list[str], feeds: Any) -> object:
+    cfgraph.place(graph, devices=devices)
+    cfgraph.partition(graph)
+    return Session(graph).run(fetches, feeds)
 
 
 def _least(make: Callable[[], Callable[[], object]], repeats: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -28,7 +28,7 @@ import cfgraph
 session = cfgraph.Session(cfgraph.load(sys.argv[1]))
 session.run(["count:0"], {"n:0": np.int32(int(sys.argv[2]))})
 """
-_COMMAND = """
+COMMAND = """
 import contextlib, os, sys
 from cfgraph.cli import command_line
 with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
@@ -54,20 +54,21 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     few, many = _loop(short), _loop(long)
     yield Row(f"peak memory, {short:,} iterations", few, "MiB")
     yield Row(f"peak memory, {long:,} iterations", many, "MiB", few, 1.1)
-    yield from _commands(16 if tiny else SIDE)
+    yield from _commands(16, ["run"]) if tiny else _commands(SIDE, COMMANDS)
 
 
 def _loop(iterations: int) -> float:
-    return _measured(_RUN, str(GRAPHS / "counter.pb"), str(iterations))[0]
+    return measured(_RUN, str(GRAPHS / "counter.pb"), str(iterations))[0]
 
 
-def _commands(side: int) -> Iterator[Row]:
+def _commands(side: int, names: Iterable[str]) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "weights.pb"
         write_weights(path, side)
         size = path.stat().st_size >> 20
-        for name, command in COMMANDS.items():
-            peak, seconds = _measured(_COMMAND, *command.replace("{}", str(path)).split())
+        for name in names:
+            words = COMMANDS[name].replace("{}", str(path)).split()
+            peak, seconds = measured(COMMAND, *words)
             limit = f"{size:,} + 200" if name == "run" else "200"
             yield Row(f"{name} of {size:,} MiB of weights, at most {limit}", peak, "MiB")
             yield Row(f"{name} of {size:,} MiB of weights", seconds, "s CPU")
@@ -104,7 +105,7 @@ def _products(side: int) -> bytes:
     return graph.SerializeToString()
 
 
-def _measured(code: str, *arguments: str) -> tuple[float, float]:
+def measured(code: str, *arguments: str) -> tuple[float, float]:
     """The peak in MiB and the CPU seconds of a process that runs this code."""
     command = [sys.executable, "-c", code + _REPORT, *arguments]
     completed = subprocess.run(command, capture_output=True, text=True, check=True)

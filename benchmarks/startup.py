@@ -16,6 +16,8 @@ from benchmarks.measurement import Row, alternating_times
 from benchmarks.running import GRAPHS
 
 DEMO = GRAPHS.parents[1] / "docs" / "demo.py"
+NODES = 5_000
+TINY = 50
 # milliseconds of CPU time, with bytecode cached
 CPU_BUDGETS = {"run": 300, "show": 250, "check": 250}
 
@@ -30,8 +32,32 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     for command, budget in CPU_BUDGETS.items():
         seconds = cpu_time(_run(command, counter), repeats)
         yield Row(f"cfgraph {command} counter.pb, at most {budget}", seconds * 1e3, "ms CPU")
+    with tempfile.TemporaryDirectory() as folder:
+        count = TINY if tiny else NODES
+        path = str(write_saved_model(Path(folder), count))
+        for command in (("show", path), ("explain", path, "y")):
+            seconds = cpu_time(_run(*command), repeats)
+            work = f"cfgraph {command[0]} of a SavedModel of {count:,} nodes, at most 400"
+            yield Row(work, seconds * 1e3, "ms CPU")
     if not tiny:
         yield Row("make demo, at most 10", demo_time(), "s")
+
+
+def write_saved_model(folder: Path, count: int) -> Path:
+    """Write a SavedModel of a chain of nodes that have the shapes of their outputs."""
+    import cfgraph
+    from benchmarks.families import FAMILIES
+    from cfgraph.ir.serde.graph_def import graph_to_proto
+    from cfgraph.proto import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
+    meta = saved.meta_graphs.add()
+    graph = cfgraph.loads(FAMILIES["chain"](count).encode(), "graph")
+    meta.graph_def.CopyFrom(graph_to_proto(graph))
+    for node in meta.graph_def.node:
+        node.attr["_output_shapes"].list.shape.add().dim.add().size = 1
+    (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
+    return folder
 
 
 def cpu_time(call: Callable[[], None], repeats: int) -> float:
