@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cfgraph.cli import options
-from cfgraph.cli.pass_options import PlacementOptions
+from cfgraph.cli.pass_options import PartitionOptions
 from cfgraph.cli.transform_options import FolderOutput, VerifyInputs
 
 
 def main(
     graph: options.Graph,
-    request: PlacementOptions,
+    request: PartitionOptions,
     outputs: FolderOutput,
     inputs: VerifyInputs,
 ) -> None:

@@ -41,7 +41,7 @@ class EffectAnalysis:
         self._facts = _HandleUseByOp(launches)
 
     def accesses(self, nodes: Iterable[Node]) -> Iterator[ResourceAccess]:
-        """The accesses of nodes through their own inputs; other function calls are excluded."""
+        """The accesses of nodes through their own inputs, and of launches if they count."""
         for node in nodes:
             facts = self._facts[node.op]
             if facts is None:

@@ -78,7 +78,7 @@ class OptimizeOptions(OptionGroup):
     ] = None
 
 
-class PlacementOptions(OptionGroup):
+class PartitionOptions(OptionGroup):
     """Devices, placement rules from a file and from the command line, and fan-out."""
 
     devices: options.Devices = field(default_factory=list)

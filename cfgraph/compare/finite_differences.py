@@ -169,7 +169,7 @@ class _SlopeProbe:
         return _SlopeGap(actual, expected, allowed, self._is_rough(values, step, allowed))
 
     def _is_rough(self, values: Sequence[float], step: float, allowed: float) -> bool:
-        """Return true for a bend or jump: over twice the width, the curvature term is not twice."""
+        """Return true for a bend or jump: twice the step does not double the curvature term."""
         near = (values[2] - 2 * self.middle + values[1]) / step
         far = (values[3] - 2 * self.middle + values[0]) / (2 * step)
         size = max(abs(near), abs(far))

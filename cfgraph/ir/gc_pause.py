@@ -47,7 +47,7 @@ class _PausedObjects:
     def has_frozen(cls) -> bool:
         """Return whether a program froze objects; counting them takes time for each.
 
-        They are counted once between full collections, unless there are none.
+        True until the next full collection once it is; false is found again at each call.
         """
         cls.frozen = cls.frozen or gc.get_freeze_count() > _FROZEN_AT_STARTUP
         return cls.frozen

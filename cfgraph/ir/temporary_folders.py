@@ -20,7 +20,7 @@ _folders: Final[dict[Path, tuple[int, int]]] = {}
 
 
 def create_temporary_folder() -> Path:
-    """A new, empty folder that only this user can read, until the process ends."""
+    """A new, empty folder that only this user can read; it is removed when the process ends."""
     parent = Path(tempfile.gettempdir())
     for name in os.listdir(parent):
         if is_leftover(parent / name, is_folder=True):

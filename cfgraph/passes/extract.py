@@ -134,7 +134,7 @@ class ExtractionPlan:
         self._require_whole_conditionals(kept)
 
     def _entries(self) -> Iterator[Output]:
-        """Yield the variables of the loop of the outputs, and the values that enter it.
+        """Yield the variables and the invariants of the loop that the outputs are in.
 
         No value of a resource, such as a stack, can be fed; what is read from it is cut instead.
         """

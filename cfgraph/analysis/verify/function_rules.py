@@ -319,7 +319,11 @@ def _for_contract(key: str, passed: TypeRow, returns: TypeRow) -> NodeTypes:
 
 
 def _gradient_contract(key: str, passed: TypeRow, returns: TypeRow) -> NodeTypes:
-    """The node reads the arguments and the gradients of the outputs."""
+    """The types of a function that SymbolicGradient differentiates.
+
+    Its inputs are the first ones of the node, as many as the node has outputs; the other inputs are
+    the gradients of its outputs.
+    """
     count = len(returns)
     return NodeTypes(tuple(passed)[:count], tuple(passed)[count:])
 

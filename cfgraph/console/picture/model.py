@@ -201,7 +201,7 @@ class _PictureBuilder:
     def assign_boxes(
         self, graph: NodeSelection, functions: Sequence[NodeSelection], rest: RestOfGraph
     ) -> None:
-        """Put all nodes into boxes; bodies of functions with one caller in its box."""
+        """Put all nodes into boxes; the body of a function with one caller goes into its box."""
         devices = {node.device for node in graph.nodes}
         several = len(devices) > 1 or is_partitioned(self.graph)
         exposed = {

@@ -224,7 +224,7 @@ class RunRequest:
         return {item: files.open(path) for item, path in self.output_files.items()}
 
     def state(self, source: Source) -> State | None:
-        """The variables before the run; those that it does not need too if they are saved."""
+        """The variables before the run that it needs; all of the source if they are saved."""
         # a checkpoint without them could not replace its source
         others = self.saved_to is not None
         return self.variables.state(source, self.nodes, with_other_variables=others)

@@ -65,7 +65,7 @@ class AddedGradients:
         return {"nodes": self.nodes, "accumulators": self.accumulators, "loops": self.loops}
 
     def names(self) -> dict[str, list[str | None]]:
-        """Return the gradients per x, in the order of derivatives."""
+        """Return the names of the gradients by x, the first derivative first."""
         gradients: dict[str, list[str | None]] = {}
         for row in self.rows:
             gradients.setdefault(row.x, []).append(row.gradient)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
 from cfgraph.cli.output import OutputTable, Page
-from cfgraph.cli.pass_options import PlacementOptions
+from cfgraph.cli.pass_options import PartitionOptions
 from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
@@ -26,7 +26,7 @@ _MAX_MOVES_SHOWN = 3
 
 
 @dataclass(slots=True)
-class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
+class PartitionedGraph(PassResult[PartitionOptions, Partitioning]):
     """A partitioned graph, its partitions, and with devices its placement, also as rules."""
 
     command = "partition"
@@ -36,7 +36,7 @@ class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
     parts: Partitions
 
     @classmethod
-    def apply(cls, graph: Graph, options: PlacementOptions, names: SignatureNames) -> Self:
+    def apply(cls, graph: Graph, options: PartitionOptions, names: SignatureNames) -> Self:
         """Place and partition a graph; without devices it must be placed."""
         _require_devices(options)
         placement = _place_graph(graph, options)
@@ -48,14 +48,14 @@ class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
 
     @classmethod
     def require_valid(
-        cls, options: PlacementOptions, outputs: OutputOptions, verification: Verification
+        cls, options: PartitionOptions, outputs: OutputOptions, verification: Verification
     ) -> None:
         """Check the options before the graph is read. Raises UsageError."""
         outputs.require_separate_json()
         _require_devices(options)
 
     @classmethod
-    def companion_path(cls, options: PlacementOptions, outputs: OutputOptions) -> str | None:
+    def companion_path(cls, options: PartitionOptions, outputs: OutputOptions) -> str | None:
         """The path of the placement."""
         return options.dump_placement
 
@@ -107,7 +107,7 @@ class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
             out.line(f"moved to the devices of their loops: {', '.join(shown)}{more}", "dim")
 
 
-def _require_devices(options: PlacementOptions) -> None:
+def _require_devices(options: PartitionOptions) -> None:
     """Raise UsageError for rules without devices."""
     texts = (options.rules, options.place, options.soft, options.dump_placement)
     restricts_placement = any(texts) or options.seed is not None
@@ -116,7 +116,7 @@ def _require_devices(options: PlacementOptions) -> None:
         raise UsageError(message, hint="add --devices cpu:0,gpu:0")
 
 
-def _place_graph(graph: Graph, options: PlacementOptions) -> Placement | None:
+def _place_graph(graph: Graph, options: PartitionOptions) -> Placement | None:
     if not options.devices:
         if not any(node.device for node in graph):
             message = "no devices are named, and the graph is not placed"

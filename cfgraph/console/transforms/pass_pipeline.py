@@ -24,7 +24,7 @@ from cfgraph.cli.pass_options import (
     GradOptions,
     LowerOptions,
     OptimizeOptions,
-    PlacementOptions,
+    PartitionOptions,
 )
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.pipeline_text import (
@@ -53,7 +53,7 @@ _PASSES: Final[dict[str, tuple[type[OptionGroup], str, str]]] = {
     "grad": (GradOptions, "cfgraph.console.transforms.grad", "GraphWithGradients"),
     "lower": (LowerOptions, "cfgraph.console.transforms.lower", "Lowering"),
     "optimize": (OptimizeOptions, "cfgraph.console.transforms.optimize", "OptimizedGraph"),
-    "partition": (PlacementOptions, "cfgraph.console.transforms.partition", "PartitionedGraph"),
+    "partition": (PartitionOptions, "cfgraph.console.transforms.partition", "PartitionedGraph"),
 }
 PASS_NAMES: Final = tuple(_PASSES)
 # fields for the command alone: requests of reports, files, and runs

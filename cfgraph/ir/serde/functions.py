@@ -221,7 +221,7 @@ def _without_known_fields(whole: Any) -> Any:
 
 
 def _merge_extra(extra: Any, target: Any) -> None:
-    """Merge an extra into a FunctionDef; arguments and attributes are matched by index."""
+    """Merge the fields that a definition lacks; arguments and attributes are matched by index."""
     rest = function_pb2.FunctionDef()
     rest.CopyFrom(extra)
     for name, _ in _KNOWN_FIELDS:

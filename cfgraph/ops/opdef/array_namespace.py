@@ -216,9 +216,9 @@ def reduced_rows(ufunc: np.ufunc, value: Any, *, keep: bool) -> Any:
 
 
 def reduced_axes(ufunc: np.ufunc, value: Any, axes: tuple[int, ...], *, keep: bool) -> Any:
-    """The reduction of a nonempty NumPy value over other than one dimension.
+    """The reduction of a nonempty NumPy value over several dimensions, or none.
 
-    The last reduced one goes alone where the inner loops of the others are longer without it.
+    The last one is reduced separately where that makes the inner loops of NumPy longer.
     """
     is_leading = axes == tuple(range(len(axes))) and 0 < len(axes) < value.ndim
     if value.size < _SPLIT_ABOVE or not (is_leading or _has_short_rows(value, axes)):

@@ -84,7 +84,7 @@ def compile_time_nodes(
 def called_functions(
     node: Node, op: type[Op], instances: FunctionInstances
 ) -> tuple[FunctionGraph, ...]:
-    """The functions that a node calls as a part of its caller; none for any other node."""
+    """The functions that run inline in the caller of a node; none for any other node."""
     if not op.calls.inlined:
         return ()
     functions = [func for key in op.calls.functions for func in functions_in(node.attr(key))]

@@ -73,7 +73,7 @@ class QuantizedInterval:
         return (self.high - self.low) / _F32(self.type.greatest - self.type.least)
 
     def unclamped(self, x: Any) -> Any:
-        """The int64 that represent float32 numbers, also beyond the type."""
+        """The int64 that represent float32 numbers, not clamped to the range of the type."""
         x = np.asarray(x, _F32)
         if self.low == self.high:
             return np.full(x.shape, self.type.least, np.int64)

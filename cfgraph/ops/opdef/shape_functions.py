@@ -56,7 +56,7 @@ class InferenceContext:
 
 
 def static_axis(axis: int, rank: int) -> int:
-    """An axis of inference, counted from the front. Raises ShapeError if out of range."""
+    """A static axis, counted from the front. Raises ShapeError if out of range."""
     if not -rank <= axis < rank:
         raise ShapeError(f"axis {axis} is out of the range [{-rank}, {rank})")
     return axis % rank

@@ -52,7 +52,7 @@ class ModuleCall:
     def platform_index(self) -> int:
         """The index of the CPU among the platforms of the module.
 
-        Raises OpError if it is for others, unless that check is disabled.
+        Raises OpError if it excludes the CPU, unless that check is disabled.
         """
         if not self.platforms or "platform" in self.disabled_checks:
             return self.platforms.index(_PLATFORM) if _PLATFORM in self.platforms else 0

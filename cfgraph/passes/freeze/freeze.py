@@ -66,7 +66,7 @@ class VariableStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FrozenVariable:
-    """A variable: a constant now, or the reason why it is not, and the node that needs it."""
+    """A variable: replaced by a constant, or kept for a reason because of a node."""
 
     name: str
     dtype: DType

@@ -135,7 +135,10 @@ def region_cone(boundary: ContextBoundary, targets: Sequence[Node]) -> RegionCon
 
 @dataclass(slots=True, eq=False)
 class BranchSelector:
-    """The predicate or index of a conditional, and the condition of each branch in its context."""
+    """The predicate or index of a conditional, and the condition of each branch.
+
+    The conditions include that of the context.
+    """
 
     tensor: Output
     branches: tuple[Predicate, ...]

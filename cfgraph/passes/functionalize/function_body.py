@@ -199,7 +199,7 @@ class FunctionBodyWriter:
 
 
 def base_dtypes(tensors: Iterable[Output]) -> tuple[Any, ...]:
-    """Return the dtypes of tensors for an attribute of a call."""
+    """Return the dtypes of tensors without references, for an attribute of a call."""
     return tuple(tensor.dtype.base for tensor in tensors if tensor.dtype is not None)
 
 

@@ -127,13 +127,13 @@ class Rewriter:
         site.controls, site.ordering_inputs = (), (site.gate,)
 
     def needed_outputs(self, site: CallSite, count: int) -> int:
-        """The outputs (bits) that are read, or may be fetched."""
+        """The bit mask of the outputs that are read, or may be fetched."""
         if site.is_top_level:
             return (1 << count) - 1
         return self.read_ports(site.node)
 
     def read_ports(self, node: Node) -> int:
-        """The outputs (bits) of a node that are read."""
+        """The bit mask of the outputs of a node that are read."""
         bits = 0
         for reader, slot in node.uses:
             if slot != CONTROL:

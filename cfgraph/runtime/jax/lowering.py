@@ -193,7 +193,7 @@ class _LoopTrace:
         return values
 
     def _continues(self, state: Any) -> Any:
-        """The condition on a state."""
+        """True if the condition of the loop and all checks so far hold in a state."""
         loop, jax = self.loop, self.loop.jax
         with collected_checks() as checks:
             holds = jax.numpy.asarray(loop.condition(*self._all_values(state))[0])
@@ -218,7 +218,7 @@ class _LoopTrace:
 
 
 def _counters(jax: Any, *, guarded: bool, checked: bool) -> tuple[Any, ...]:
-    """The number of iterations of a guarded loop, and the conjunction of its checks."""
+    """The initial number of iterations of a guarded loop, and conjunction of its checks."""
     return (jax.numpy.int64(0),) * guarded + (jax.numpy.bool_(True),) * checked
 
 

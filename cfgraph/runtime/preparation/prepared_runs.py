@@ -344,7 +344,7 @@ class PreparedRuns:
             return prepared, time.monotonic() - start
 
     def _token_reason_of(self, key: RunKey) -> str:
-        """The reason why the token executor runs a key without a trace, or empty."""
+        """The reason why the token executor runs an untraced run with a key, or empty."""
         return self._token_reason or ("values are omitted" if key[3] else "")
 
     def _known_run(self, key: RunKey, trace: Observer | None) -> PreparedRun | None:
