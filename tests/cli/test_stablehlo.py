@@ -17,6 +17,7 @@ from cfgraph.console.views.selection import GraphView, nodes_to_show
 from cfgraph.ops.opdef.jax_library import load_jax
 from cfgraph.ops.opdef.stablehlo_bodies import module_bodies
 from tests.cli.conftest import Command
+from tests.ops.test_stablehlo_calls import artifact, nested_cases
 from tests.stablehlo_programs import recorded
 
 pytest.importorskip("jax", reason="needs the extra xla")
@@ -116,3 +117,21 @@ def test_a_damaged_module_is_named(command: Command, lowered: Path, tmp_path: Pa
     done = command("show", tmp_path / "damaged.pb", "--json")
     (module,) = done.json["result"]["modules"]
     assert "not a portable artifact of StableHLO" in module["reason"]
+
+
+def test_a_module_that_nests_too_deeply_is_named(
+    command: Command, lowered: Path, tmp_path: Path
+) -> None:
+    graph = cfgraph.load(lowered)
+    graph[NODE].attrs["module"] = artifact(nested_cases(1000))
+    cfgraph.save(graph, tmp_path / "deep.pb")
+    reason = "the module has more than 64 levels of regions"
+    for done in (
+        command("show", tmp_path / "deep.pb"),
+        command("explain", tmp_path / "deep.pb", NODE),
+    ):
+        assert (done.code, reason in done.out) == (0, True)
+    feed = "serving_default_x0=[1,2,3]"
+    done = command("run", tmp_path / "deep.pb", "--fetch", NODE, "--feed", feed)
+    assert done.code == 5
+    assert done.err.startswith(f"error[CFG705]: {reason}")

@@ -109,3 +109,41 @@ def test_the_calls_of_jax_are_run() -> None:
         np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-5)
     # also with constants of complex numbers
     assert module_bodies(data)[0].name == "main"
+
+
+def nested_cases(depth: int) -> str:
+    """A module body of conditionals, each in the only branch of the one before."""
+    result = "(tensor<i32>) -> tensor<4x4xf32>"
+    head = "%i = stablehlo.constant dense<0> : tensor<i32>\n"
+    opened = "".join(f'%r{n} = "stablehlo.case"(%i) ({{\n' for n in range(depth))
+    returned = "".join(
+        f'"stablehlo.return"(%r{n + 1}) : (tensor<4x4xf32>) -> ()\n}}) : {result}\n'
+        for n in reversed(range(depth - 1))
+    )
+    inner = f'"stablehlo.return"(%a) : (tensor<4x4xf32>) -> ()\n}}) : {result}\n'
+    return f"{head}{opened}{inner}{returned}return %r0 : tensor<4x4xf32>"
+
+
+def chained_calls(depth: int) -> str:
+    """A module body that calls a function, which calls the next one."""
+    types = "(tensor<4x4xf32>) -> tensor<4x4xf32>"
+    texts = [
+        f"%r = func.call @f{n}(%a) : {types}\n return %r : tensor<4x4xf32> }}\n"
+        f"func.func private @f{n}(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {{"
+        for n in range(depth)
+    ]
+    return "\n".join([*texts, "return %a : tensor<4x4xf32>"])
+
+
+@pytest.mark.parametrize("body", [nested_cases, chained_calls])
+def test_levels_beyond_the_limit_are_rejected(body: Callable[[int], str]) -> None:
+    call = ModuleCall(artifact(body(60)), 9, output_types=(np.float32,))
+    (value,) = run_module(call, [INPUT])
+    np.testing.assert_array_equal(value, INPUT)
+    with pytest.raises(CfgraphError, match="more than 64 levels of"):
+        run_module(ModuleCall(artifact(body(500)), 9), [INPUT])
+
+
+def test_a_reader_rejects_regions_beyond_the_limit() -> None:
+    with pytest.raises(CfgraphError, match="more than 64 levels of regions"):
+        module_bodies(artifact(nested_cases(1000)))

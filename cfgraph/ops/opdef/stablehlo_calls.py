@@ -1,4 +1,4 @@
-"""Rejection of StableHLO modules whose calls could damage the process that runs them.
+"""Rejection of StableHLO modules whose calls or regions could damage the process that runs them.
 
 XLA runs a custom call by its name, with whatever shapes the module states: routines of LAPACK write
 behind a result that is too small, a call back to Python takes an index of a function as it is, and
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from cfgraph.errors import Unsupported
@@ -46,6 +47,9 @@ _ROUTINES: Final = {
     "trsm": (("ss", "mn"), ("mn",)),
     "ungqr": (("mn", "p"), ("mn",)),
 }
+# XLA overflows its stack at 200 levels of calls, and at 400 of regions
+_MAX_LEVELS: Final = 64
+_OVERFLOW: Final = "XLA overflows its stack on a much deeper one"
 _CONFIGURATIONS: Final = ("mhlo.backend_config", "backend_config")
 _LAPACK: Final = re.compile(r"lapack_([sdcz])([a-z]+)_ffi").fullmatch
 
@@ -73,19 +77,40 @@ def _routine(target: str) -> str:
     return f"{match[2]} complex" if has_form else match[2]
 
 
-def require_no_recursion(module: Any) -> None:
-    """Raise OpError for a function that calls itself, also through others."""
+def require_shallow_regions(module: Any) -> None:
+    """Raise OpError for regions that nest too deeply for the stack of a reader."""
+    if _levels(module) > _MAX_LEVELS:
+        message = f"the module has more than {_MAX_LEVELS} levels of regions"
+        raise OpError(message, hint=_OVERFLOW)
+
+
+def require_shallow_calls(module: Any) -> None:
+    """Raise OpError for a function that calls itself, or for too many levels of calls."""
+    levels: dict[str, int] = {}
     callees: dict[str, dict[str, None]] = {}
     for function in module.body.operations:
-        symbols = callees.setdefault(str(function.attributes["sym_name"].value), {})
+        name = str(function.attributes["sym_name"].value)
+        levels[name] = _levels(function)
+        symbols = callees.setdefault(name, {})
         for operation in _operations(function):
             symbols.update(dict.fromkeys(_symbols(operation)))
     # functions without callees are removed until none is left
     while leaves := [name for name, names in callees.items() if not names & callees.keys()]:
         for name in leaves:
-            del callees[name]
+            levels[name] += max((levels.get(item, 0) for item in callees.pop(name)), default=0)
+            if levels[name] > _MAX_LEVELS:
+                message = f"the module has more than {_MAX_LEVELS} levels of calls and regions"
+                raise OpError(f"{message}, of {name!r}", hint=_OVERFLOW)
     if callees:
         raise OpError(f"a function of the module calls itself: {next(iter(callees))!r}")
+
+
+def _levels(root: Any) -> int:
+    """The number of levels of operations in another one, counted up to one above the limit."""
+    level, count = [root.operation], 0
+    while count <= _MAX_LEVELS and (level := list(chain.from_iterable(map(_inner, level)))):
+        count += 1
+    return count
 
 
 def _operations(root: Any) -> Iterator[Any]:
@@ -93,12 +118,17 @@ def _operations(root: Any) -> Iterator[Any]:
     todo = [root.operation]
     for operation in todo:
         yield operation
-        todo += [
-            inner.operation
-            for region in operation.regions
-            for block in region.blocks
-            for inner in block.operations
-        ]
+        todo += _inner(operation)
+
+
+def _inner(operation: Any) -> list[Any]:
+    """The operations of the regions of an operation."""
+    return [
+        inner.operation
+        for region in operation.regions
+        for block in region.blocks
+        for inner in block.operations
+    ]
 
 
 def _symbols(operation: Any) -> Iterator[str]:

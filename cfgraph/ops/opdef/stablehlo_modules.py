@@ -23,7 +23,11 @@ from cfgraph.ir.printable import clean_layout
 from cfgraph.limits import run_interruptibly
 from cfgraph.ops.opdef.jax_library import load_jax, xla_context
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.ops.opdef.stablehlo_calls import require_no_recursion, require_safe_calls
+from cfgraph.ops.opdef.stablehlo_calls import (
+    require_safe_calls,
+    require_shallow_calls,
+    require_shallow_regions,
+)
 
 # the versions of the calling convention that TensorFlow supports
 VERSIONS: Final = range(5, 11)
@@ -160,6 +164,7 @@ def opened_module(data: bytes) -> Iterator[Any]:
             hint = "it may need a newer jax, or be damaged"
             message = f"the module is not a portable artifact of StableHLO: {_reason(error)}"
             raise OpError(message, hint=hint) from None
+        require_shallow_regions(module)
         yield module
 
 
@@ -170,7 +175,7 @@ def _static_module(call: ModuleCall, index: int, signature: Signature) -> _Stati
 
     with opened_module(call.data) as module:
         _require_single_device(module)
-        require_no_recursion(module)
+        require_shallow_calls(module)
         main: Any = ir.SymbolTable(module.operation)["main"]
         expected = list(main.type.inputs)
         has_index = len(call.platforms) > 1
