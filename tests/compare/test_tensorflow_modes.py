@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -159,16 +161,18 @@ for path in sys.argv[1:]:
     if not pid:
         try:
             runpy.run_path(path)
-        except Exception as error:
-            print(f"{path} fails: {type(error).__name__}", flush=True)
+        except Exception:
+            os._exit(1)
         os._exit(0)
-    os.waitpid(pid, 0)
+    print(path, os.waitpid(pid, 0)[1], flush=True)
 """
 
 
 def test_each_published_script_fails_with_tensorflow_alone(root: Path) -> None:
     paths = sorted(str(path) for path in (root / "docs" / "findings").glob("*.py"))
-    result = subprocess.run(
-        [sys.executable, "-c", RUN_EACH, *paths], capture_output=True, text=True, check=True
-    )
-    assert [path for path in paths if f"{path} fails: " not in result.stdout] == []
+    # oneDNN, which the tests turn off, takes part in one of the faults
+    environment = {name: value for name, value in os.environ.items() if "ONEDNN" not in name}
+    command = [sys.executable, "-c", RUN_EACH, *paths]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    statuses = dict(re.findall(r"^(/.+\.py) (\d+)$", result.stdout, flags=re.MULTILINE))
+    assert [path for path in paths if statuses.get(path, "0") == "0"] == []
