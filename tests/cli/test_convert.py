@@ -43,7 +43,7 @@ def test_explain_names_the_line_of_a_node(command: Any, counter: Path, tmp_path:
         ("count = Identity(x)\n", 2, "in which count:0 is float32, not int32"),
         ("x = 1\n", 2, "this is no file of `convert --to py`"),
         ("script = Script(1, feeds=2)\n", 2, "this is no file of `convert --to py`"),
-        ("x = 1\0\n", 2, "this is no file of `convert --to py`"),
+        ("x = 1\0\n", 3, "the file is not valid Python"),
         ("x = (\n", 3, "the file is not valid Python"),
     ],
 )

@@ -105,6 +105,8 @@ def _comments(path: str, text: str) -> dict[int, tuple[str, list[str]]]:
     """The code of each line with a comment, and the nodes in the comment."""
     comments = {}
     try:
+        if "\0" in text:  # found by the tokenizer since Python 3.12
+            raise SyntaxError("source code cannot contain null bytes")
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 code = token.line[: token.start[1]].strip()
