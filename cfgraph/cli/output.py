@@ -9,6 +9,7 @@ import sys
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -28,6 +29,7 @@ _MIN_PIECE: Final = 8
 # columns that a folded cell needs, to stay readable
 _MIN_FOLDED: Final = 6
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_HIDES_NOTES: Final[ContextVar[bool]] = ContextVar("hides_notes", default=False)
 _BREAKABLE: Final = re.compile(r"[^/ ,_]*[/ ,_]*")
 
 
@@ -421,21 +423,18 @@ def note(text: str, quiet: bool = False) -> None:
 
 
 def is_quiet() -> bool:
-    """True for a command with `--quiet`."""
-    return VERBOSITY.get() is Verbosity.quiet
+    """True for a command with `--quiet`, and where notes are hidden."""
+    return _HIDES_NOTES.get() or VERBOSITY.get() is Verbosity.quiet
 
 
 @contextmanager
 def hidden_notes(hidden: bool = True) -> Iterator[None]:
-    """Print no remarks meanwhile, unless `--verbose` requests all of them."""
-    if not hidden or VERBOSITY.get() is Verbosity.verbose:
-        yield
-        return
-    token = VERBOSITY.set(Verbosity.quiet)
+    """Print no notes meanwhile, as with `--quiet`; details of `--verbose` are printed."""
+    token = _HIDES_NOTES.set(hidden or _HIDES_NOTES.get())
     try:
         yield
     finally:
-        VERBOSITY.reset(token)
+        _HIDES_NOTES.reset(token)
 
 
 def detail(text: str) -> None:

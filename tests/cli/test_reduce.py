@@ -72,6 +72,13 @@ def test_a_command_fails_for_the_result_alike(command: Any, counter: Path, tmp_p
     assert len(graph) < 8
 
 
+def test_details_repeat_no_note_per_file(command: Any, counter: Path, tmp_path: Path) -> None:
+    line = ("-o", tmp_path / "small.bin", "--verbose", *python(CONTAINS, "{}", "NextIteration"))
+    done = command("reduce", counter, *line)
+    assert (done.code, "unknown suffix" in done.err) == (0, False)
+    assert done.err.count("write ") > 1
+
+
 def test_the_number_of_jobs_does_not_change_the_result(
     command: Any, counter: Path, tmp_path: Path
 ) -> None:
