@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 from threading import RLock
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -47,6 +47,8 @@ from cfgraph.runtime.xla_tier import RepeatedRun
 
 if TYPE_CHECKING:
     from cfgraph.runtime.remote.workers import WorkerOptions
+
+_DEFAULTS: Final = StepOptions()
 
 
 class Session:
@@ -308,7 +310,9 @@ class Session:
 
     @memory_errors_reported
     @np.errstate(all="ignore")
-    def execute(self, spec: RunSpec, feeds: list[Any], options: StepOptions) -> RunResult:
+    def execute(
+        self, spec: RunSpec, feeds: list[Any], options: StepOptions = _DEFAULTS
+    ) -> RunResult:
         """Execute a run whose names are resolved and whose feeds are converted, as `run` does."""
         trace, max_iterations, timeout, allow_dead, until_iteration, without_values = options
         if without_values or until_iteration is not None:
