@@ -41,7 +41,7 @@ def main(
     """Run a graph and print the fetched values."""
     from cfgraph.console.graph_files import read_graph
     from cfgraph.console.runs.run import execute, make_session
-    from cfgraph.console.runs.run_observers import Observers
+    from cfgraph.console.runs.run_observers import Observers, requested_taps
     from cfgraph.console.runs.run_report import print_outcome
     from cfgraph.console.runs.run_request import resolve_request
     from cfgraph.ir.file_io import StagedFiles
@@ -49,11 +49,12 @@ def main(
     page_type, ci_report = _page_type(observers), _ci_report(printing, results)
     source = read_graph(graph)
     request = resolve_request(source, feeds, fetches, model, results, limits, clock)
+    taps = requested_taps(request, observers.tap, printing)
     with StagedFiles() as files:
         opened = request.open_files(files)
         state = request.state(source)
         session = make_session(source, request, state, limits, devices, engine, clock, remote)
-        observed = Observers(source, request, observers, clock, printing, page_type)
+        observed = Observers(source, request, taps, observers, clock, printing, page_type)
         outcome = execute(session, state, request, observed, remote.retries)
         outcome.write(files, opened)
     explained = engine.explain_engine

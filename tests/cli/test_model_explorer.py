@@ -174,9 +174,13 @@ def test_commands_write_data_per_node(results: Any, fixtures: Path, tmp_path: Pa
     assert data[LOOP] == {"while/add": "first difference"}
 
 
-def test_wrong_requests_for_data_are_usage_errors(command: Any, fixtures: Path) -> None:
+def test_wrong_requests_for_data_are_usage_errors(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
     file = fixtures / "graphs" / "counter.pb"
-    done = command("run", file, "--node-data", "power=x.json")
+    trace = ("--trace-out", tmp_path / "trace.json")
+    done = command("run", file, "--feed", "n=1", "--node-data", "power=x.json", *trace)
+    assert not [*tmp_path.iterdir()]
     assert (done.code, "unknown kind of node data 'power'" in done.err) == (2, True)
     assert "time, iterations, device" in done.err
     done = command("explain", file, "--json", "--node-data", "x.json")

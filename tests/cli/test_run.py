@@ -120,6 +120,7 @@ def test_a_tensor_inside_a_loop_is_refused_with_two_ways_out(command: Any, count
         (["--fetch", "cout*"], "did you mean 'count'?"),
         (["--fetch", "while/*y"], "--tap while/*y"),
         (["--target", "cout"], "did you mean 'count'?"),
+        (["--target", "nn", "--fetch", "cout"], "did you mean 'count'?"),
         (["--tap", "while/ad"], "did you mean 'while/add'?"),
         (["--feed", "m=3"], "inputs of the graph: n"),
         (["--feed", "n"], "NAME=VALUE"),
@@ -555,6 +556,15 @@ def test_a_tap_without_a_node_in_any_function_is_a_usage_error(
     assert (done.code, done.out) == (2, "")
     assert f"in --tap {shlex.quote(tap)}" in done.err
     assert hint is None or hint in done.err
+
+
+def test_a_wrong_tap_is_reported_before_variables_are_restored(
+    command: Any, fixtures: Path
+) -> None:
+    wrong = ("--tap", "zzz[", "--devices", "tape:0")
+    done = command("run", fixtures / "saved_model", "--feed", "x=[[1,2]]", *wrong)
+    assert (done.code, "no node matches 'zzz['" in done.err) == (2, True)
+    assert "restored" not in done.err
 
 
 def test_a_tap_takes_an_op_or_one_output(command: Any, counter: Path) -> None:

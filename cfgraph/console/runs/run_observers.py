@@ -300,6 +300,14 @@ def _percent_text(share: int, whole: int) -> str:
     return f"{100 * share / whole:.1f} %" if whole else ""
 
 
+def requested_taps(
+    request: RunRequest, patterns: Sequence[str], printing: PrintOptions
+) -> Taps | None:
+    """The observer of `--tap`, if used. Raises UsageError for a pattern that matches no node."""
+    spec, stream = request.spec, printing.values_stream
+    return Taps(spec.graph, patterns, stream, printing.full, spec.feeds) if patterns else None
+
+
 class Observers:
     """All observers of a run. Raises UsageError if a file cannot be written."""
 
@@ -307,28 +315,29 @@ class Observers:
         self,
         source: Source,
         request: RunRequest,
+        taps: Taps | None,
         options: ObserverOptions,
         clock: ClockOptions,
         printing: PrintOptions,
         page_type: type[RunPage] | None,
     ) -> None:
-        graph, spec = source.graph, request.spec
-        stream, color = printing.values_stream, printing.color
-        taps, html, saved = options.tap, options.html, options.trace_out
-        self.fetches = spec.fetches
+        graph, color = source.graph, printing.color
+        html, saved = options.html, options.trace_out
+        self.fetches = request.spec.fetches
         self.error_page = None if printing.is_json else page(color, sys.stderr)
-        self.taps = Taps(graph, taps, stream, printing.full, spec.feeds) if taps else None
-        self.nonfinite = NonfiniteTap(stream) if options.tap_nonfinite else None
+        self.taps = taps
+        self.nonfinite = NonfiniteTap(printing.values_stream) if options.tap_nonfinite else None
         self.calibrated = clock.calibrate
         self.calibration = Calibration() if clock.calibrate else None
         self.live_trace = LiveTrace(graph, color) if options.trace else None
         self.timeline = Timeline(color) if options.timeline else None
-        other_files = [*request.output_files.values(), *([html] if html else [])]
-        self.trace_file = TraceFile(saved, other_files) if saved else None
         self.html_page = (
-            page_type(html, source.path, taps, clock.virtual) if page_type and html else None
+            page_type(html, source.path, options.tap, clock.virtual) if page_type and html else None
         )
         self.node_data = RunNodeData(graph, options.node_data) if options.node_data else None
+        other_files = [*request.output_files.values(), *([html] if html else [])]
+        # the last one: it opens a temporary file, which an error here would leave behind
+        self.trace_file = TraceFile(saved, other_files) if saved else None
 
     @property
     def observer(self) -> Observer | None:

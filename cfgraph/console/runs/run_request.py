@@ -246,10 +246,10 @@ def resolve_request(
     names = signature_names(replace(source, graph=graph), model.signature, model.variables)
     names.require_selected([*fetches.fetch, *feeds.names])
     resolved = Fetches(graph, names.outputs)
-    for name in fetches.target:
-        resolved.target(name)
     for name in fetches.fetch:
         resolved.fetch(name)
+    for name in fetches.target:
+        resolved.target(name)
     files = output_paths(results.out, resolved.outside_loops)
     compared = options_by_tensor(results.expect, resolved.outside_loops, "expected value")
     resolved.tensors.update(dict.fromkeys((*files, *compared)))
