@@ -32,6 +32,8 @@ def main() -> None:
     predicted = [name for name in options.names if EXPERIMENTS[name][options.measure] is None]
     if predicted:
         parser.error(f"{predicted[0]} is not measured on one machine; omit --measure")
+    if options.graphs and options.names:
+        parser.error("--graphs writes all graphs; omit the names of experiments")
     if options.graphs:
         write_graphs(options.graphs)
         return
