@@ -99,12 +99,12 @@ def main(
         return
     from cfgraph.console.explanations.explain import explain_subject
 
-    rerun = None
+    make_runs = None
     if is_run:
-        from cfgraph.console.explanations.explain_run import Reruns
+        from cfgraph.console.explanations.explain_run import ExplainedRuns
 
         limited = inputs.replace(seed=seed, max_iterations=max_iterations)
-        rerun = partial(Reruns, inputs=limited, devices=devices)
+        make_runs = partial(ExplainedRuns, inputs=limited, devices=devices)
     find_line = None
     if source is not None:
         from cfgraph.console.explanations.source_lines import find_source_line
@@ -114,7 +114,7 @@ def main(
         graph,
         subject,
         inputs,
-        rerun,
+        make_runs,
         find_line=find_line,
         full=full,
         json=json,

@@ -144,7 +144,7 @@ class PipelineInputs(VerifyInputs):
 
 
 class PipelineOptions(OptionGroup):
-    """What `pipeline` prints, saves, and verifies between passes."""
+    """Options of `pipeline`: printed, saved, and verified graphs."""
 
     print_after: Annotated[
         list[str],

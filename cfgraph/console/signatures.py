@@ -28,13 +28,13 @@ _MAX_LISTED: Final = 6
 class SignatureNames:
     """The tensors of the inputs and outputs of one signature, by the names that it gives them.
 
-    `elsewhere` are the names that only other signatures have, with the names of these.
+    `unselected_owners` are the names that only other signatures have, with the names of these.
     """
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     selected: SavedSignature | None = None
-    elsewhere: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unselected_owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def tensor(self, name: str) -> str:
         """Return the tensor that a name of the signature stands for, or the name itself."""
@@ -43,7 +43,7 @@ class SignatureNames:
     def require_selected(self, names: Iterable[str]) -> None:
         """Raise UsageError for a name that only signatures have which are not selected."""
         for name in names:
-            if owners := self.elsewhere.get(name):
+            if owners := self.unselected_owners.get(name):
                 message = f"{name!r} is a name of the signature {' and of '.join(owners)}"
                 options = " or ".join(f"--signature {owner}" for owner in owners)
                 raise UsageError(message, hint=f"add {options}")
@@ -64,14 +64,14 @@ def signature_names(
     contents = saved_model_contents(source) or _contents_at(variables)
     signature = _find_signature(contents, requested)
     others = contents.signatures.values() if contents else ()
-    graph, elsewhere = source.graph, dict[str, list[str]]()
+    graph, owners = source.graph, dict[str, list[str]]()
     inputs = _in_graph(graph, signature.inputs) if signature else {}
     outputs = _in_graph(graph, signature.outputs) if signature else {}
     for other in others:
         for name in {item.name for item in (*other.inputs, *other.outputs)} - {*inputs, *outputs}:
             if other is not signature and not _has_tensor(graph, name):
-                elsewhere.setdefault(name, []).append(other.name)
-    return SignatureNames(inputs, outputs, signature, elsewhere)
+                owners.setdefault(name, []).append(other.name)
+    return SignatureNames(inputs, outputs, signature, owners)
 
 
 def names_tensors(path: str, graph: Graph) -> bool:

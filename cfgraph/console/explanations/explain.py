@@ -41,7 +41,7 @@ from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
-    from cfgraph.console.explanations.explain_run import NodeOutcome, Reruns
+    from cfgraph.console.explanations.explain_run import ExplainedRuns, NodeOutcome
     from cfgraph.console.explanations.source_lines import SourceLine
 
     LineFinder = Callable[[Graph, Node], SourceLine]
@@ -276,7 +276,7 @@ def explain_subject(
     path: str,
     subject: str,
     inputs: RunInputs,
-    rerun: Callable[[Source, SignatureNames], Reruns] | None,
+    make_runs: Callable[[Source, SignatureNames], ExplainedRuns] | None,
     *,
     find_line: LineFinder | None = None,
     full: bool,
@@ -296,7 +296,7 @@ def explain_subject(
         return
     require_single_stdin(source, inputs.feed)
     names = signature_names(source, inputs.signature, inputs.variables)
-    runs = None if rerun is None else rerun(source, names)
+    runs = None if make_runs is None else make_runs(source, names)
     explained = _explain(source.graph, names.tensor(subject), runs, full, find_line)
     print_explanation(source, *explained, json=json, color=color)
 
@@ -316,7 +316,7 @@ def print_explanation(
 def _explain(
     graph: Graph,
     subject: str,
-    runs: Reruns | None,
+    runs: ExplainedRuns | None,
     full: bool,
     find_line: LineFinder | None,
 ) -> tuple[str, ExplainResult]:

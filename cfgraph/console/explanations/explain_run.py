@@ -104,7 +104,7 @@ def _is_fetch_error(error: ExecutionError, outcome: NodeOutcome) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Reruns:
+class ExplainedRuns:
     """Runs that an explanation needs: of one node, or of a loop in virtual time on devices."""
 
     source: Source

@@ -136,7 +136,7 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         request = _request(source.graph, options, names)
         check = None
         if options.check:
-            check = FiniteDifferenceCheck.before(source, request, runs, names, options.rtol)
+            check = FiniteDifferenceCheck.prepare(source, request, runs, names, options.rtol)
         return extended_group(PreparedGradients, options, request=request, comparison=check)
 
     @classmethod

@@ -40,7 +40,7 @@ class FiniteDifferenceCheck:
     warnings: tuple[str, ...]
 
     @classmethod
-    def before(
+    def prepare(
         cls,
         source: Source,
         request: DerivativeRequest,
