@@ -147,12 +147,11 @@ def _needs_deadness(node: Node) -> bool:
 
 def _race(analysis: Deadness, merge: Node) -> Iterator[Finding]:
     """The first input of a Merge that may be live together with an earlier one."""
-    for meeting in _concurrent_inputs(merge):
+    for meeting in _concurrent_conditions(analysis, merge):
         formulas, before = analysis.formulas, analysis.formulas.any_of([])
-        for position, tensor in enumerate(meeting):
-            mine = _merge_input_condition(analysis, tensor)
+        for tensor, mine in meeting.items():
             if analysis.solver.is_satisfiable(formulas.all_of([before, mine])):
-                yield _race_finding(analysis, merge, meeting[:position], tensor)
+                yield _race_finding(analysis, merge, meeting, tensor)
                 return
             before = formulas.any_of([before, mine])
 
@@ -164,22 +163,33 @@ def _concurrent_inputs(merge: Node) -> tuple[list[Output], list[Output]]:
     return later, [tensor for tensor in sources if ROLES[tensor.node.op] is Role.ENTER]
 
 
-def _merge_input_condition(analysis: Deadness, tensor: Output) -> Predicate:
-    """The liveness condition of a Merge input, in the outer frame if an Enter produces it."""
-    return (
-        analysis.runs(tensor.node)
-        if ROLES[tensor.node.op] is Role.ENTER
-        else analysis.merge_input_condition(tensor)
-    )
+def _concurrent_conditions(analysis: Deadness, merge: Node) -> Iterator[dict[Output, Predicate]]:
+    """The liveness conditions of inputs that arrive together, each group in terms of one iteration.
+
+    These are the iteration itself, the one before it if a NextIteration arrives, and the outer
+    frame for Enters.
+    """
+    later, first = _concurrent_inputs(merge)
+    back = {tensor for tensor in later if ROLES[tensor.node.op] is Role.NEXT_ITERATION}
+    current = {tensor: analysis.merge_input_condition(tensor) for tensor in later}
+    yield {tensor: current[tensor] for tensor in later if tensor not in back}
+    if back:
+        frame = analysis.frames.of[merge]
+        yield {
+            tensor: condition if tensor in back else analysis.in_next_iteration(condition, frame)
+            for tensor, condition in current.items()
+        }
+    yield {tensor: analysis.runs(tensor.node) for tensor in first}
 
 
-def _race_finding(analysis: Deadness, merge: Node, before: list[Output], tensor: Output) -> Finding:
-    mine, both = _merge_input_condition(analysis, tensor), analysis.formulas.all_of
+def _race_finding(
+    analysis: Deadness, merge: Node, meeting: Mapping[Output, Predicate], tensor: Output
+) -> Finding:
     rival, formula = next(
         (source, formula)
-        for source in before
+        for source, condition in meeting.items()
         if analysis.solver.is_satisfiable(
-            formula := both([_merge_input_condition(analysis, source), mine])
+            formula := analysis.formulas.all_of([condition, meeting[tensor]])
         )
     )
     message = f"two inputs of the Merge may be live at once, {rival.name!r} and {tensor.name!r}"

@@ -131,6 +131,37 @@ def test_a_value_of_each_iteration_races_with_that_of_the_last_one() -> None:
     """) == [("CFG220", "m")]
 
 
+@pytest.mark.parametrize(("value", "races"), [("sw:1", False), ("once", False), ("always", True)])
+def test_a_value_of_the_first_iteration_alone_does_not(value: str, races: bool) -> None:
+    codes = codes_of(f"""
+        zero = Const() {{dtype=int32, value=int32[]:0}}
+        three = Const() {{dtype=int32, value=int32[]:3}}
+        step = Const() {{dtype=int32, value=int32[]:1}}
+        ie = Enter(zero) {{frame_name="loop"}}
+        zeroe = Enter(zero) {{frame_name="loop", is_constant=true}}
+        threee = Enter(three) {{frame_name="loop", is_constant=true}}
+        stepe = Enter(step) {{frame_name="loop", is_constant=true}}
+        xe = Enter(x) {{frame_name="loop", is_constant=true}}
+        im = Merge(ie, inext) {{T=int32, N=2}}
+        less = Less(im, threee)
+        c = LoopCond(less)
+        si = Switch(im, c)
+        add = AddV2(si:1, stepe)
+        inext = NextIteration(add)
+        isfirst = Equal(im, zeroe)
+        sw = Switch(xe, isfirst)
+        start = Enter(x) {{frame_name="loop"}}
+        once = Identity(start)
+        always = Identity(xe)
+        m = Merge({value}, n) {{T=float32, N=2}}
+        t = Switch(m, c)
+        neg = Neg(t:1)
+        n = NextIteration(neg)
+        z = Exit(t)
+    """)
+    assert (("CFG220", "m") in codes) is races
+
+
 def clauses(count: int) -> str:
     """A Merge of x and a node that is live if a random 3SAT formula holds."""
     draw = random.Random(5)

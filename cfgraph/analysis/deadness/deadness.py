@@ -101,6 +101,13 @@ class Deadness:
         """The formula under which a tensor equals a constant."""
         return self._rules.values.equals(tensor, constant, tensor.node)
 
+    def in_next_iteration(self, predicate: Predicate, loop: Frame) -> Predicate:
+        """A condition under which a predicate is certain to hold in the next iteration of a loop.
+
+        It is false if that depends on a value that may change.
+        """
+        return self._rules.loops.in_next_iteration(predicate, loop)
+
     def adopt(self, node: Node, condition: Predicate, frame: Frame) -> None:
         """Record the liveness condition of a new node, and the frame that it runs in."""
         self._rules.live[node] = condition

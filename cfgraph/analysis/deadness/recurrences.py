@@ -139,6 +139,21 @@ class Recurrences:
             }
         return known
 
+    def in_next_iteration(self, formula: int, frame: Frame) -> int:
+        """A formula as a condition on the iteration before; FALSE if it depends on a value that
+        may change.
+        """
+        formulas = self.formulas
+        cone = formulas.cone([formula], frame.depth)
+        backs: dict[int, list[int]] = {at: [] for at in cone if at in formulas.symbols}
+        for recurrence in self.of.get(frame, ()):
+            if recurrence.turn in backs:
+                backs[recurrence.turn].append(self.back(recurrence))
+        if not all(backs.values()):
+            return FALSE
+        arriving = {turn: formulas.any_of(conditions) for turn, conditions in backs.items()}
+        return formulas.substitute(formula, arriving, frame.depth)
+
     def _initial_symbol(self, recurrence: Recurrence) -> int:
         """The symbol assumed for all tokens of a frame that have, or do not have, a back edge."""
         key = recurrence.frame, bool(recurrence.sources)
