@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,20 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32, string
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import file_contents
+from cfgraph.proto import graph_pb2
 from tests.cli.conftest import Command
 
 COUNT = 40
+TWO_CALLS = b"""
+x = PartitionedCall() {Tin=(), Tout=(float32), f=@weights}
+y = PartitionedCall() {Tin=(), Tout=(float32), f=@weights}
+z = Add(x, y) {T=float32}
+
+function weights() -> (w: float32) {
+  w = Const() {dtype=float32, value=float32[65536]:(0)}
+  return w = w:output:0
+}
+"""
 
 
 def constant(graph: Graph, value: object, name: str) -> None:
@@ -114,6 +126,39 @@ def test_a_replaced_file_stays_readable_and_a_changed_one_is_an_error(large: Pat
     large.with_suffix(".moved").write_bytes(data[:-1000])
     with pytest.raises(InvalidInput, match="has changed since it was loaded"):
         cfgraph.dumps(other)
+
+
+def test_a_file_rewritten_with_its_times_is_read_again(large: Path) -> None:
+    graph, before = cfgraph.load(large), large.stat()
+    data = large.read_bytes().replace(b"small7", b"SMALL7")
+    while large.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of the file system is coarse
+        with large.open("r+b") as file:
+            file.write(data)
+        os.utime(large, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert "small7" in graph
+    assert "SMALL7" in cfgraph.load(large)
+
+
+def test_a_constant_that_is_left_in_its_file_stays_read_only(large: Path) -> None:
+    array = cfgraph.load(large)["large1"].attrs["value"].array
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        array.flags.writeable = True
+
+
+def test_a_graph_too_large_to_be_read_is_not_written(
+    large: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto: Any = graph_pb2.GraphDef.FromString(cfgraph.dumps(cfgraph.loads(TWO_CALLS, "graph")))
+    tensor = proto.library.function[0].node_def[0].attr["value"].tensor
+    tensor.ClearField("float_val")
+    tensor.tensor_content = bytes(tensor.tensor_shape.dim[0].size * 4)
+    large.write_bytes(proto.SerializeToString())
+    monkeypatch.setattr(file_contents, "MAX_BYTES", large.stat().st_size * 3 // 2)
+    before = sorted(large.parent.iterdir())
+    result = command("lower", str(large), "-o", str(large.with_name("lowered.pb")))
+    assert result.code == 3
+    assert "cannot be written" in result.err
+    assert sorted(large.parent.iterdir()) == before
 
 
 @pytest.mark.parametrize("cut", [10, 5000, 100_000])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -100,11 +100,13 @@ def read_skeleton(path: Path) -> FileSkeleton | None:
     is_large = MIN_FILE_BYTES <= status.st_size <= MAX_BYTES and stat.S_ISREG(status.st_mode)
     if not is_large or not hasattr(os, "pread"):
         return None
-    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    # the time of modification can be restored after a change, that of the inode cannot
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    key = (status.st_dev, status.st_ino, status.st_size, *times)
     with _lock:
         if key not in _skeletons and len(_skeletons) < _MAX_FILES:
             descriptor = os.open(path, os.O_RDONLY)
-            skeleton = _Detacher(OpenFile(descriptor, *key[2:])).skeleton()
+            skeleton = _Detacher(OpenFile(descriptor, *key[2:4])).skeleton()
             if skeleton is None:
                 os.close(descriptor)
                 return None
@@ -145,16 +147,16 @@ class _Detacher:
             if self.records_left < 0:
                 raise ValueError("too many records")
             tag, after_tag = self.varint(position, end)
-            begin, position = self.payload(tag & 7, after_tag, end)
-            size = position - begin
+            payload, position = self.payload(tag & 7, after_tag, end)
+            size = position - payload
             if tag >> 3 not in fields or tag & 7 != 2 or size < MIN_CONTENT_BYTES:
                 continue
             parts.append(self.copy(copied, after_tag))
             inner = fields[tag >> 3]
             data = (
-                self.reference(begin, size)
+                self.reference(payload, size)
                 if inner is None
-                else self.message(begin, position, inner)
+                else self.message(payload, position, inner)
             )
             parts += [write_varint(len(data)), data]
             copied = position
@@ -252,11 +254,18 @@ def has_references(data: bytes) -> bool:
 
 
 def message_pieces(data: bytes, descriptor: Any) -> Iterator[bytes]:
-    """The bytes of an encoded message with all contents. Raises as `content_of`."""
-    if not has_references(data):
-        yield data
-        return
-    for part in _expanded(data, descriptor):
+    """The bytes of an encoded message with all contents.
+
+    Raises as `content_of`, and InvalidInput before the first bytes if the message is too large.
+    """
+    parts: Sequence[bytes | _Content] = [data]
+    if has_references(data):
+        parts = _expanded(data, descriptor)
+    if (size := _total_size(parts)) > MAX_BYTES:
+        message = f"the graph cannot be written: it has {size} bytes, at most {MAX_BYTES} are read"
+        hint = "keep large weights in variables of a checkpoint"
+        raise InvalidInput(message, hint=hint, code="CFG111")
+    for part in parts:
         if isinstance(part, bytes):
             yield part
         else:
@@ -267,23 +276,26 @@ def _expanded(data: bytes, descriptor: Any) -> list[bytes | _Content]:
     """An encoded message in parts, with contents instead of references."""
     parts: list[bytes | _Content] = []
     copied = position = 0
-    found = data.find(_KEY)
-    while found >= 0:
+    key = data.find(_KEY)
+    while key >= 0:
         tag, after_tag = read_varint(data, position, len(data))
         if tag & 7 == 2:
-            size, begin = read_varint(data, after_tag, len(data))
-            position = begin + size
+            size, payload = read_varint(data, after_tag, len(data))
+            position = payload + size
         else:
-            position = begin = _after_number(data, tag & 7, after_tag)
-        if position <= found:
+            position = payload = _after_number(data, tag & 7, after_tag)
+        if position <= key:
             continue
-        inner = _expanded_payload(data[begin:position], descriptor.fields_by_number[tag >> 3])
-        size = sum(len(part) if isinstance(part, bytes) else part.size for part in inner)
-        parts += [data[copied:after_tag], write_varint(size)]
+        inner = _expanded_payload(data[payload:position], descriptor.fields_by_number[tag >> 3])
+        parts += [data[copied:after_tag], write_varint(_total_size(inner))]
         parts += inner
-        copied, found = position, data.find(_KEY, position)
+        copied, key = position, data.find(_KEY, position)
     parts.append(data[copied:])
     return parts
+
+
+def _total_size(parts: Sequence[bytes | _Content]) -> int:
+    return sum(len(part) if isinstance(part, bytes) else part.size for part in parts)
 
 
 def _expanded_payload(payload: bytes, field: Any) -> list[bytes | _Content]:

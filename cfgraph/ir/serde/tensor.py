@@ -176,9 +176,7 @@ def decode_tensor(proto: Any, header: TensorHeader | None = None) -> Any:
 def _array_from_content(content: bytes, dtype: DType, count: int) -> Any:
     data = content_of(content)
     if not dtype.is_object:
-        flat = np.frombuffer(data, dtype.numpy)
-        flat.flags.writeable = False
-        return flat
+        return np.frombuffer(memoryview(data).toreadonly(), dtype.numpy)
     strings = _strings_from_content(bytes(data), dtype, count)
     return _object_array(list(map(_variant, strings)) if dtype is dtypes.variant else strings)
 
