@@ -12,7 +12,6 @@ from cfgraph.cli.options import (
     Graph,
     Json,
     Output,
-    Quiet,
     Signature,
     Target,
     repeatable,
@@ -66,7 +65,6 @@ def main(
     ] = [],
     signature: Signature = None,
     json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write a graph in another format: pb, pbtxt, graph (readable text), or py (Python)."""
     from cfgraph.console.transforms.convert import PythonOptions, convert

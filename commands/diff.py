@@ -93,7 +93,6 @@ def main(
     format: Format = "text",
     full: options.Full = False,
     json: options.Json = False,
-    quiet: options.Quiet = False,
     color: options.ColorChoice = options.Color.auto,
 ) -> None:
     """Compare two graphs node by node, or with --run by the values they compute."""

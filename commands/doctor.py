@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.cli.options import Color, ColorChoice, Exit, Json, Quiet
+from cfgraph.cli.options import Color, ColorChoice, Exit, Json
 from cfgraph.errors import UsageError
 
 
@@ -32,7 +32,6 @@ def main(
         typer.Option("--with-constants", help="Leave constants in the graphs of the bundle."),
     ] = False,
     json: Json = False,
-    quiet: Quiet = False,
     color: ColorChoice = Color.auto,
 ) -> None:
     """Report versions, extras, devices, and caches, or make a bundle for a bug report."""

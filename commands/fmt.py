@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.cli.options import Exit, Json, Quiet
+from cfgraph.cli.options import Exit, Json
 
 
 def main(
@@ -25,7 +25,6 @@ def main(
         ),
     ] = False,
     json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Format graphs that are written as text, in place."""
     from cfgraph.console.fmt import format_files

@@ -81,8 +81,6 @@ class FileCommand(TyperCommand):
 
     # names of all commands, which are tables of a configuration
     names: Collection[str] = ()
-    # true for a command that does not read `--quiet` itself
-    shares_quiet = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, with defaults from the nearest configuration file."""
@@ -138,7 +136,7 @@ class FileCommand(TyperCommand):
         """Run the command within its limits; the time since the start of the process counts."""
         values = dict(ctx.params)
         is_verbose = ctx.params.pop(_VERBOSE)
-        is_quiet = ctx.params.pop(_QUIET) if self.shares_quiet else ctx.params[_QUIET]
+        is_quiet = ctx.params.pop(_QUIET)
         if is_quiet and is_verbose:
             message = "--quiet and --verbose exclude each other"
             raise UsageError(message, hint="remove one of them")
@@ -231,9 +229,7 @@ class CommandFiles(Mapping[str, TyperCommand]):
         command = get_command(app)
         assert isinstance(command, FileCommand)
         command.names = self.files.keys()
-        command.shares_quiet = all(param.name != _QUIET for param in command.params)
-        names = (_QUIET, _VERBOSE) if command.shares_quiet else (_VERBOSE,)
-        command.params += _shared_options(*names, *_LIMITS, _OP_DEF)
+        command.params += _shared_options()
         command.params += [
             _flag(
                 "--debug",
@@ -303,11 +299,11 @@ def _source(ctx: Any, option: TyperOption) -> str:
     return str(getattr(ctx.get_parameter_source(option.name), "name", ""))
 
 
-def _shared_options(*names: str) -> list[Any]:
-    """The options of all commands with these names."""
+def _shared_options() -> list[Any]:
+    """The options of all commands that `FileCommand.invoke` reads."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(_declare_shared_options)
-    return [option for option in get_command(app).params if option.name in names]
+    return get_command(app).params
 
 
 def _declare_shared_options(

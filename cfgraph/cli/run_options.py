@@ -430,7 +430,6 @@ class PrintOptions(OptionGroup):
         ),
     ] = "text"
     json: options.Json = False
-    quiet: options.Quiet = False
     color: options.ColorChoice = Color.auto
 
     @property

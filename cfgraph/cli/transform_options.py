@@ -22,7 +22,6 @@ class OutputOptions(OptionGroup):
     to: options.To = None
     map_out: options.MapOut = None
     json: options.Json = False
-    quiet: options.Quiet = False
 
     def require_separate_json(self) -> None:
         """Raise UsageError if the graph and the JSON document would share standard output."""
