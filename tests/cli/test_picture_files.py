@@ -219,6 +219,18 @@ def test_a_page_and_a_trace_are_two_files(command: Any, counter: Path, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("page", "trace"),
+    [("missing/run.html", "t.json"), ("run.html", "missing/t.json"), (".", "t.json.gz")],
+)
+def test_a_file_that_cannot_be_written_leaves_no_other(
+    page: str, trace: str, command: Any, counter: Path, tmp_path: Path
+) -> None:
+    files = ("--html", tmp_path / page, "--trace-out", tmp_path / trace)
+    assert command("run", counter, "--feed", "n=2", *files).code == 2
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("options", [["show", "--svg"], ["show", "--html"], ["run", "--html"]])
 def test_a_picture_is_not_written_to_standard_output(
     options: list[str],

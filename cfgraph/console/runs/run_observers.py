@@ -331,13 +331,20 @@ class Observers:
         self.calibration = Calibration() if clock.calibrate else None
         self.live_trace = LiveTrace(graph, color) if options.trace else None
         self.timeline = Timeline(color) if options.timeline else None
-        self.html_page = (
-            page_type(html, source.path, options.tap, clock.virtual) if page_type and html else None
-        )
         self.node_data = RunNodeData(graph, options.node_data) if options.node_data else None
         other_files = [*request.output_files.values(), *([html] if html else [])]
-        # the last one: it opens a temporary file, which an error here would leave behind
+        # from here on, an error must not leave the temporary file of the trace behind
         self.trace_file = TraceFile(saved, other_files) if saved else None
+        try:
+            self.html_page = (
+                page_type(html, source.path, options.tap, clock.virtual)
+                if page_type and html
+                else None
+            )
+        except BaseException:
+            if self.trace_file:
+                self.trace_file.discard()
+            raise
 
     @property
     def observer(self) -> Observer | None:

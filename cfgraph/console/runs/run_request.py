@@ -93,10 +93,14 @@ class TraceFile:
             if self._gzip is not None:
                 self._gzip.close()
 
+    def discard(self) -> None:
+        """Delete the file under construction."""
+        self._files.discard()
+
     def flush_partial(self) -> bool:
         """Close the trace of a failed run; returns False, and writes nothing, without events."""
         if self._target.tell() == self._head:
-            self._files.discard()
+            self.discard()
             return False
         self.close()
         return True
