@@ -132,7 +132,7 @@ def _draw_row(
         return proposed.reshape(-1), accepted.reshape(-1), size // more, taken, more * groups
 
     def turn(state: Any) -> Any:
-        row, filled, _, used = state
+        row, filled, rejected, used = state
         position = stream.skip(used)
         ways = [partial(propose, *way, position) for way in _PROPOSALS]
         proposed, accepted, per_group, taken, count = _switch(xp, kind, ways)
@@ -140,22 +140,34 @@ def _draw_row(
         row = updated_at(row, xp.where(accepted & (ranks <= samples), ranks, 0), proposed)
         is_full = ranks >= samples
         drawn = _scalar_namespace(xp).where(is_full[-1], xp.argmax(is_full) // per_group + 1, count)
-        is_valid = (ranks[-1] > filled) & _is_dense(xp, filled, ranks, samples)
-        return row, ranks[-1], is_valid, used + drawn * taken
+        rejected = _count_rejections(xp, rejected, filled, ranks, samples)
+        return row, ranks[-1], rejected, used + drawn * taken
+
+    def is_missing(state: Any) -> Any:
+        return (state[1] < samples) & (state[2] < _MAX_REJECTIONS)
 
     row = xp.zeros(samples + 1, interval.low.dtype)  # the first element takes what is rejected
-    start = row, xp.int64(0), has_samples, used
-    row, _, is_valid, used = _while(xp, lambda state: (state[1] < samples) & state[2], turn, start)
-    return row[1:] * interval.deviation + interval.mean, is_valid, used
+    rejected = _scalar_namespace(xp).where(has_samples, xp.int64(0), xp.int64(_MAX_REJECTIONS))
+    start = row, xp.int64(0), rejected, used
+    row, _, rejected, used = _while(xp, is_missing, turn, start)
+    return row[1:] * interval.deviation + interval.mean, rejected < _MAX_REJECTIONS, used
 
 
-def _is_dense(xp: ModuleType, filled: Any, ranks: Any, samples: int) -> Any:
+def _count_rejections(xp: ModuleType, before: Any, filled: Any, ranks: Any, samples: int) -> Any:
+    """Proposals rejected in a row at the end; `_MAX_REJECTIONS` if the row cannot be filled."""
+    first = before + ranks.searchsorted(filled, side="right")
+    last = len(ranks) - 1 - ranks.searchsorted(ranks[-1])
+    is_valid = (first < _MAX_REJECTIONS) & _is_dense(xp, ranks, samples)
+    where = _scalar_namespace(xp).where
+    return where(is_valid, where(ranks[-1] > filled, last, first), _MAX_REJECTIONS)
+
+
+def _is_dense(xp: ModuleType, ranks: Any, samples: int) -> Any:
     """False if too many proposals in a row are rejected while samples are missing."""
-    if len(ranks) < _MAX_REJECTIONS:
+    if len(ranks) <= _MAX_REJECTIONS:
         return True
-    before = xp.concatenate([filled[None], ranks])
-    start = before[:-_MAX_REJECTIONS]
-    return ((before[_MAX_REJECTIONS:] > start) | (start >= samples)).all()
+    start = ranks[:-_MAX_REJECTIONS]
+    return ((ranks[_MAX_REJECTIONS:] > start) | (start >= samples)).all()
 
 
 def _scan(xp: ModuleType, body: Callable[..., Any], state: Any, rows: Any) -> Any:

@@ -54,6 +54,23 @@ SAMPLES = [
         for t in (F16, F32, F64)
         for m, d, low, high in INTERVALS
     ),
+    # more than 16 proposals in a row are rejected
+    *(
+        case(
+            "StatelessParameterizedTruncatedNormal",
+            [np.array([12], I32), np.array([s, 7]), np.zeros(12), F64(1), F64(-1.3001), F64(0)],
+        )
+        for s in (280, 871, 2166)
+    ),
+    # a proposal is accepted once in 1024 times; with the second seed, none of 1000 is
+    *(
+        case(
+            "StatelessParameterizedTruncatedNormal",
+            [np.array([1], I32), np.array([s, 7]), F16(0), F16(1), F16(300), F16(np.inf)],
+            error=s == 5,
+        )
+        for s in (6, 5)
+    ),
     case(
         "StatelessParameterizedTruncatedNormal",
         [np.array([3], I32), SEED, F32(0), F32(1), F32(2), F32(1)],
