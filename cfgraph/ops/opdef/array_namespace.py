@@ -76,17 +76,17 @@ def updated_at(array: Any, index: Any, value: Any) -> Any:
 
 
 def last_updates(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
-    """The updates at index arrays; on a GPU the last of those for one place replaces the others.
+    """The updates at index arrays; on a GPU the last of those at one index replaces the others.
 
     CUDA writes them in any order, NumPy and XLA in the given one.
     """
     if not is_gpu_namespace(xp) or not updates.ndim:
         return updates
     arrays = index if isinstance(index, tuple) else (index,)
-    places = arrays[0]
+    flat_index = arrays[0]
     for size, component in zip(array.shape[1:], arrays[1:], strict=False):
-        places = places * size + component
-    flat = places.reshape(-1)
+        flat_index = flat_index * size + component
+    flat = flat_index.reshape(-1)
     last = xp.zeros(math.prod(array.shape[: len(arrays)]), np.int32)
     xp.maximum.at(last, flat, xp.arange(flat.size, dtype=np.int32))
     rows = updates.reshape((flat.size, *array.shape[len(arrays) :]))

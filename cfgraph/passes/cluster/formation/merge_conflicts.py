@@ -183,15 +183,11 @@ def _propagate_bits(order: Iterable[Node], marked: Mapping[Node, int]) -> dict[N
         changed = False
         for node, bits in reached.items():
             new = bits
-            for source in _predecessors(node):
+            for source in node.predecessors:
                 new |= reached.get(source, 0)
             if new != bits:
                 reached[node], changed = known.setdefault(new, new), True
     return reached
-
-
-def _predecessors(node: Node) -> list[Node]:
-    return node.predecessors
 
 
 def _has_lasting_effect(node: Node, effects: EffectAnalysis) -> bool:
