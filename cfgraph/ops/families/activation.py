@@ -12,7 +12,6 @@ from cfgraph.ir.dtypes import bfloat16, float16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.array_namespace import (
     computed_in_float32,
-    rounded_each_step,
     rounds_each_step,
 )
 from cfgraph.ops.opdef.facts import AlgebraicFacts
@@ -184,7 +183,7 @@ class ActivationGrad(SameShape, abstract=True):
     def formula(cls, node: Node, xp: ModuleType) -> Kernel:
         """The kernel without the shape check."""
         kernel: Any = cls.kernel
-        return rounded_each_step(lambda dy, x: kernel(xp, dy, x), node.attr("T"), xp)
+        return rounds_each_step(lambda dy, x: kernel(xp, dy, x), node, xp)
 
     shape = staticmethod(lambda context: [context.inputs[0].merge(context.inputs[1])])
 

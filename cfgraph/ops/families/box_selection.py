@@ -12,7 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.array_namespace import on_host, run_on_host
+from cfgraph.ops.opdef.array_namespace import on_host
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
@@ -181,7 +181,7 @@ class NonMaxSuppression(BoxSelection):
         def select(boxes: Any, scores: Any, size: Any) -> Any:
             return _select(boxes, scores, size, threshold)[0]
 
-        return run_on_host(xp, select)
+        return on_host(select, node, xp)
 
 
 def _select(

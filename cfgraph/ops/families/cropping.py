@@ -15,7 +15,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.resizing import check_image_batch, check_image_size
 from cfgraph.ops.opdef import philox
-from cfgraph.ops.opdef.array_namespace import accumulated_at, run_on_host
+from cfgraph.ops.opdef.array_namespace import accumulated_at, on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -259,7 +259,7 @@ class ExtractGlimpseV2(Op):
                 else np.zeros((0, height, width, x.shape[3]), x.dtype)
             )
 
-        return run_on_host(xp, extract)
+        return on_host(extract, node, xp)
 
     @classmethod
     def uncentered(cls, offsets: Any, sizes: Any, window: Any, *, normalized: bool) -> Any:

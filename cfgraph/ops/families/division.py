@@ -14,7 +14,6 @@ from cfgraph.ops.families.arithmetic import BinaryOp
 from cfgraph.ops.opdef.array_namespace import (
     defer_check,
     is_gpu_namespace,
-    rounded_each_step,
     rounds_each_step,
 )
 from cfgraph.ops.opdef.facts import AlgebraicFacts
@@ -41,7 +40,7 @@ class Division(BinaryOp, abstract=True):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T")
         if not dtype.is_integer:
-            return rounded_each_step(super().bind(node, xp), dtype, xp)
+            return rounds_each_step(super().bind(node, xp), node, xp)
         declared = cls.integer_function
         function: Any = getattr(xp, declared) if isinstance(declared, str) else declared
         if xp is not np:

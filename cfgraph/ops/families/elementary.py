@@ -14,7 +14,7 @@ from cfgraph.ops.opdef.array_namespace import (
     computed_in_float32,
     in_float32,
     is_gpu_namespace,
-    rounded_each_step,
+    rounds_each_step,
     scipy_special,
 )
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
@@ -296,7 +296,7 @@ class GradientFromResult(Elementwise, abstract=True):
         kernel = (
             xp.fuse(kernel_name=cls.__name__)(cls.expression) if fuses else super().bind(node, xp)
         )
-        return rounded_each_step(kernel, node.attr("T"), xp)
+        return rounds_each_step(kernel, node, xp)
 
 
 def _scale_in_place(slope: Any, dy: Any) -> Any:
@@ -356,7 +356,7 @@ class UnboundedGradient(GradientFromResult, abstract=True):
                 return result
             return xp.where(is_zero, xp.zeros((), dy.dtype), result)
 
-        return rounded_each_step(guarded, node.attr("T"), xp)
+        return rounds_each_step(guarded, node, xp)
 
 
 class SqrtGrad(UnboundedGradient):

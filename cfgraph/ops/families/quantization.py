@@ -12,7 +12,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, run_on_host
+from cfgraph.ops.opdef.array_namespace import in_float32, on_host
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -215,7 +215,7 @@ def simulated(node: Node, x: Any, low: Any, high: Any, bits: int, *, up: bool) -
 
 
 def _on_host_in_float32(kernel: Kernel, node: Node, xp: ModuleType) -> Kernel:
-    return run_on_host(xp, computed_in_float32(kernel, node.attr("T")))
+    return on_host(in_float32(kernel, node, xp), node, xp)
 
 
 class QuantizeAndDequantizeV2(SameShape):

@@ -46,8 +46,8 @@ def runtime_axis(axis: Any, rank: int, what: str = "axis") -> int:
     return index
 
 
-def run_on_host(xp: ModuleType, function: Kernel) -> Kernel:
-    """Adapt a function of NumPy arrays to arrays of a namespace."""
+def on_host(function: Kernel, node: Node, xp: ModuleType) -> Kernel:
+    """Adapt a kernel over NumPy arrays to those of any namespace."""
     if xp is np:
         return function
     fetch = getattr(xp, "asnumpy", np.asarray)
@@ -160,14 +160,6 @@ def computed_in_float32(kernel: Kernel, dtype: DType) -> Kernel:
     return wide
 
 
-def rounded_each_step(kernel: Kernel, dtype: DType, xp: ModuleType) -> Kernel:
-    """Make a kernel round half-precision floats after each operation, as TensorFlow does on a CPU.
-
-    NumPy does so by itself. In other namespaces, the results of float32 are rounded once.
-    """
-    return kernel if xp is np else computed_in_float32(kernel, dtype)
-
-
 def in_float32(kernel: Kernel, node: Node, xp: ModuleType) -> Kernel:
     """Adapt a kernel: half-precision floats are computed in float32 and rounded once."""
     return computed_in_float32(kernel, node.attr("T"))
@@ -179,11 +171,6 @@ def rounds_each_step(kernel: Kernel, node: Node, xp: ModuleType) -> Kernel:
     NumPy does so by itself. In other namespaces, the results of float32 are rounded once.
     """
     return kernel if xp is np else in_float32(kernel, node, xp)
-
-
-def on_host(kernel: Kernel, node: Node, xp: ModuleType) -> Kernel:
-    """Adapt a kernel over NumPy arrays to those of any namespace."""
-    return run_on_host(xp, kernel)
 
 
 def _cast(value: Any, have: Any, want: Any) -> Any:
