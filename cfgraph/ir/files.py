@@ -106,15 +106,15 @@ def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
     """Read a graph from bytes together with their format. Raises like `loads`."""
     _check_format(format)
     size = file_size(data)
-    if archive := archive_of_bytes(data):
-        data = archive.read_graph()
-    data = decompress(data).removeprefix(_UTF8_BOM)
-    if not data:
+    archive = archive_of_bytes(data)
+    # `data` holds the file open to which a graph without its contents refers
+    content = decompress(archive.read_graph() if archive else data).removeprefix(_UTF8_BOM)
+    if not content:
         raise InvalidInput("the file is empty", code="CFG002")
-    kind = format or text_format(data)
+    kind = format or text_format(content)
     if kind in ("pbtxt", "graph"):
-        return LoadedGraph(_graph_from_text(data, kind), kind, size)
-    proto, kind = containers.from_binary(data)
+        return LoadedGraph(_graph_from_text(content, kind), kind, size)
+    proto, kind = containers.from_binary(content)
     return LoadedGraph(graph_def.graph_from_proto(proto), kind, size)
 
 

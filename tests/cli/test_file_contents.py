@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,7 @@ def constant(graph: Graph, value: object, name: str) -> None:
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A graph of constants of 4 KiB and of 16 bytes, whose file counts as large."""
-    for name in ("_contents", "_skeletons"):
-        monkeypatch.setattr(file_contents, name, type(getattr(file_contents, name))())
+    monkeypatch.setattr(file_contents, "_files", [])
     monkeypatch.setattr(file_contents, "MIN_FILE_BYTES", 1 << 16)
     monkeypatch.setattr(file_contents, "MIN_CONTENT_BYTES", 1 << 10)
     monkeypatch.setattr(file_contents, "_MIN_RECORD_BYTES", 1 << 6)
@@ -53,6 +53,18 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "large.pb"
     cfgraph.save(graph, path)
     return path
+
+
+def open_files() -> list[file_contents.OpenFile]:
+    return [file for reference in file_contents._files if (file := reference()) is not None]
+
+
+def write_large_function(path: Path) -> None:
+    proto: Any = graph_pb2.GraphDef.FromString(cfgraph.dumps(cfgraph.loads(TWO_CALLS, "graph")))
+    tensor = proto.library.function[0].node_def[0].attr["value"].tensor
+    tensor.ClearField("float_val")
+    tensor.tensor_content = bytes(tensor.tensor_shape.dim[0].size * 4)
+    path.write_bytes(proto.SerializeToString())
 
 
 @pytest.fixture
@@ -73,7 +85,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 @pytest.mark.parametrize("suffix", ["pb", "pbtxt", "graph", "pb.gz"])
 def test_a_graph_is_written_with_its_contents(large: Path, suffix: str, tmp_path: Path) -> None:
     graph, copy = cfgraph.load(large), tmp_path / f"copy.{suffix}"
-    assert len(file_contents._contents) == COUNT
+    assert len(open_files()) == 1
     cfgraph.save(graph, copy)
     assert cfgraph.dumps(graph) == large.read_bytes() == cfgraph.dumps(cfgraph.load(copy))
 
@@ -97,7 +109,7 @@ def test_commands_decode_no_constant_that_they_pass_on(
 ) -> None:
     result = command(*line.replace("{}", str(large)).split())
     assert result.code == 0, result.err
-    assert file_contents._contents
+    assert file_contents._files
     assert not reads
 
 
@@ -111,7 +123,7 @@ def test_equal_contents_are_equal(large: Path, tmp_path: Path, reads: list[bytes
     graph, copy = cfgraph.load(large), tmp_path / "copy.pb"
     copy.write_bytes(large.read_bytes())
     other = cfgraph.load(copy)
-    assert len(file_contents._contents) == 2 * COUNT
+    assert len(open_files()) == 2
     assert graph["large1"].attrs["value"] == other["large1"].attrs["value"]
     assert graph["large1"].attrs["value"] != other["large2"].attrs["value"]
     assert not reads
@@ -148,11 +160,7 @@ def test_a_constant_that_is_left_in_its_file_stays_read_only(large: Path) -> Non
 def test_a_graph_too_large_to_be_read_is_not_written(
     large: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proto: Any = graph_pb2.GraphDef.FromString(cfgraph.dumps(cfgraph.loads(TWO_CALLS, "graph")))
-    tensor = proto.library.function[0].node_def[0].attr["value"].tensor
-    tensor.ClearField("float_val")
-    tensor.tensor_content = bytes(tensor.tensor_shape.dim[0].size * 4)
-    large.write_bytes(proto.SerializeToString())
+    write_large_function(large)
     monkeypatch.setattr(file_contents, "MAX_BYTES", large.stat().st_size * 3 // 2)
     before = sorted(large.parent.iterdir())
     result = command("lower", str(large), "-o", str(large.with_name("lowered.pb")))
@@ -168,9 +176,41 @@ def test_a_truncated_file_is_reported(large: Path, cut: int) -> None:
         cfgraph.load(large)
 
 
-def test_few_files_stay_open(large: Path, tmp_path: Path) -> None:
+def test_few_files_are_open(large: Path, tmp_path: Path) -> None:
+    graphs = []
     for number in range(file_contents._MAX_FILES + 2):
         copy = tmp_path / f"copy{number}.pb"
         copy.write_bytes(large.read_bytes())
-        assert len(cfgraph.load(copy)) == len(cfgraph.load(copy)) == 2 * COUNT + 1
-    assert len(file_contents._skeletons) == file_contents._MAX_FILES
+        graphs.append(cfgraph.load(copy))
+    assert [len(graph) for graph in graphs] == [2 * COUNT + 1] * len(graphs)
+    assert len(open_files()) == file_contents._MAX_FILES
+
+
+def test_a_file_is_closed_when_nothing_refers_to_it(large: Path) -> None:
+    for _ in range(2 * file_contents._MAX_FILES):
+        graph = cfgraph.load(large)
+        cfgraph.save(graph, large)
+    assert len(file_contents._files) == 2 * file_contents._MAX_FILES
+    gc.collect()
+    [file] = open_files()
+    value = graph["large1"].attrs["value"]
+    del graph
+    gc.collect()
+    assert open_files() == [file]
+    assert value.array[0] == 1
+    descriptor = file.descriptor
+    del file, value
+    assert open_files() == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_a_function_holds_its_file(large: Path) -> None:
+    write_large_function(large)
+    graph = cfgraph.load(large)
+    weights = graph.functions["weights"]
+    del graph
+    gc.collect()
+    [node] = weights.definition.nodes
+    assert node.attrs["value"].array.shape == (65536,)
+    assert len(open_files()) == 1

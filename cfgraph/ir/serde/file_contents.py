@@ -1,21 +1,26 @@
 """Contents of large tensors, left in their file until a tensor is decoded or written.
 
 Of a file with large contents only the rest is read. Each content is replaced by a reference, random
-bytes and a number, so that messages are parsed, copied, and edited as usual:
+bytes and a position, so that messages are parsed, copied, and edited as usual:
 
     tensor { dtype: DT_FLOAT tensor_content: <16 MiB> }
-    -->  tensor { dtype: DT_FLOAT tensor_content: <24 bytes> }
+    -->  tensor { dtype: DT_FLOAT tensor_content: <40 bytes> }
 
 `content_of` reads one content. Whatever is written has the contents again (`message_pieces`).
+A file is closed when no tensor or function refers to it any more (`open_files`).
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -26,14 +31,15 @@ from cfgraph.ir.serde.varints import read_varint, write_varint
 
 MIN_FILE_BYTES: Final = 64 << 20
 MIN_CONTENT_BYTES: Final = 1 << 16
-# files stay open, since messages do not say when they are no longer used
 _MAX_FILES: Final = 8
 # a file of many small records is faster to parse than to search for contents
 _MIN_RECORD_BYTES: Final = 1 << 12
 _WINDOW_BYTES: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 20
 _KEY: Final = secrets.token_bytes(16)
-_REFERENCE_BYTES: Final = len(_KEY) + 8
+# the number of the file, the offset, and the size
+_POSITION: Final = struct.Struct("<QQQ")
+_REFERENCE_BYTES: Final = len(_KEY) + _POSITION.size
 
 # fields from a message to a content: tensor_content of tensor of value of attr
 _Fields = Mapping[int, Any]
@@ -51,12 +57,13 @@ class FileSkeleton(bytes):
     file: OpenFile
 
 
-class OpenFile(NamedTuple):
-    """An open file, and its state when it was read."""
+class OpenFile:
+    """An open file, and its state when it was read. It is closed when nothing refers to it."""
 
-    descriptor: int
-    size: int
-    modified: int
+    def __init__(self, path: Path, status: os.stat_result) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self.descriptor)
+        self.size, self.modified = status.st_size, status.st_mtime_ns
 
     def pieces(self, offset: int = 0, size: int | None = None) -> Iterator[bytes]:
         """The bytes of a range. Raises InvalidInput if the file has changed or is unreadable."""
@@ -86,8 +93,8 @@ class _Content(NamedTuple):
     size: int
 
 
-_contents: list[_Content] = []
-_skeletons: dict[tuple[int, ...], FileSkeleton] = {}
+# by their numbers in references; never shorter, so that no number has two meanings
+_files: list[weakref.ref[OpenFile]] = []
 _lock: Final = Lock()
 
 
@@ -100,26 +107,29 @@ def read_skeleton(path: Path) -> FileSkeleton | None:
     is_large = MIN_FILE_BYTES <= status.st_size <= MAX_BYTES and stat.S_ISREG(status.st_mode)
     if not is_large or not hasattr(os, "pread"):
         return None
-    # the time of modification can be restored after a change, that of the inode cannot
-    times = (status.st_mtime_ns, status.st_ctime_ns)
-    key = (status.st_dev, status.st_ino, status.st_size, *times)
     with _lock:
-        if key not in _skeletons and len(_skeletons) < _MAX_FILES:
-            descriptor = os.open(path, os.O_RDONLY)
-            skeleton = _Detacher(OpenFile(descriptor, *key[2:4])).skeleton()
-            if skeleton is None:
-                os.close(descriptor)
-                return None
-            _skeletons[key] = skeleton
-        return _skeletons.get(key)
+        if _open_count():
+            gc.collect()  # graphs have cycles, and a deleted file takes space until it is closed
+        if _open_count() >= _MAX_FILES:
+            return None
+        file = OpenFile(path, status)
+        skeleton = _Detacher(file, len(_files)).skeleton()
+        if skeleton is not None:
+            _files.append(weakref.ref(file))
+        return skeleton
+
+
+def _open_count() -> int:
+    return sum(file() is not None for file in _files)
 
 
 class _Detacher:
     """Reads a file without its contents. Positions are offsets in the file."""
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: OpenFile, number: int) -> None:
         self.file = file
-        self.contents: list[_Content] = []
+        self.number = number
+        self.content_bytes = 0
         self.records_left = file.size // _MIN_RECORD_BYTES
         self.start = 0
         self.window = b""
@@ -132,9 +142,8 @@ class _Detacher:
             data = self.message(0, self.file.size, fields)
         except (InvalidInput, ValueError):
             return None  # the parser reports what is wrong
-        if sum(content.size for content in self.contents) < self.file.size // 2:
+        if self.content_bytes < self.file.size // 2:
             return None
-        _contents.extend(self.contents)
         skeleton = FileSkeleton(data)
         skeleton.file = self.file
         return skeleton
@@ -164,9 +173,8 @@ class _Detacher:
         return b"".join(parts)
 
     def reference(self, offset: int, size: int) -> bytes:
-        self.contents.append(_Content(self.file, offset, size))
-        number = len(_contents) + len(self.contents) - 1
-        return _KEY + number.to_bytes(_REFERENCE_BYTES - len(_KEY), "little")
+        self.content_bytes += size
+        return _KEY + _POSITION.pack(self.number, offset, size)
 
     def copy(self, start: int, end: int) -> bytes:
         offset = start - self.start
@@ -216,7 +224,29 @@ def file_size(data: bytes) -> int:
 def _referenced(data: bytes) -> _Content | None:
     if len(data) != _REFERENCE_BYTES or not data.startswith(_KEY):
         return None
-    return _contents[int.from_bytes(data[len(_KEY) :], "little")]
+    return _content_at(data, 0)
+
+
+def _content_at(data: bytes, key: int) -> _Content:
+    """The content of the reference at a position in an encoded message."""
+    number, offset, size = _POSITION.unpack_from(data, key + len(_KEY))
+    file = _files[number]()
+    if file is None:
+        message = "the file of the graph has been closed"
+        raise InvalidInput(message, hint="load the graph again", code="CFG003")
+    return _Content(file, offset, size)
+
+
+def open_files(message: Any) -> tuple[OpenFile, ...]:
+    """The files with contents of a message. Its owner holds them, since they are closed else."""
+    if not _files:
+        return ()
+    data: bytes = message.SerializeToString()
+    files, key = [], data.find(_KEY)
+    while key >= 0:
+        files.append(_content_at(data, key).file)
+        key = data.find(_KEY, key + _REFERENCE_BYTES)
+    return tuple(dict.fromkeys(files))
 
 
 def content_size(data: bytes) -> int:
@@ -250,13 +280,13 @@ def content_digest(data: bytes) -> bytes | None:
 
 def has_references(data: bytes) -> bool:
     """True if an encoded message has references."""
-    return bool(_contents) and _KEY in data
+    return bool(_files) and _KEY in data
 
 
 def message_pieces(data: bytes, descriptor: Any) -> Iterator[bytes]:
     """The bytes of an encoded message with all contents.
 
-    Raises as `content_of`, and InvalidInput before the first bytes if the message is too large.
+    Raises as `content_of`, and InvalidInput if the message is too large, before the first bytes.
     """
     parts: Sequence[bytes | _Content] = [data]
     if has_references(data):
@@ -265,11 +295,11 @@ def message_pieces(data: bytes, descriptor: Any) -> Iterator[bytes]:
         message = f"the graph cannot be written: it has {size} bytes, at most {MAX_BYTES} are read"
         hint = "keep large weights in variables of a checkpoint"
         raise InvalidInput(message, hint=hint, code="CFG111")
-    for part in parts:
-        if isinstance(part, bytes):
-            yield part
-        else:
-            yield from part.file.pieces(part.offset, part.size)
+    return chain.from_iterable(map(_part_pieces, parts))
+
+
+def _part_pieces(part: bytes | _Content) -> Iterable[bytes]:
+    return (part,) if isinstance(part, bytes) else part.file.pieces(part.offset, part.size)
 
 
 def _expanded(data: bytes, descriptor: Any) -> list[bytes | _Content]:

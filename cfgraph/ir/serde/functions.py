@@ -10,6 +10,7 @@ from typing import Any, Final
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.serde.attrs import decode_attrs, decode_exact, encode_attr, write_attrs
+from cfgraph.ir.serde.file_contents import open_files
 from cfgraph.ir.serde.wire import message_bytes, parse_message
 from cfgraph.ir.signature import ArgDef, AttrDef
 from cfgraph.proto import function_pb2
@@ -18,10 +19,11 @@ from cfgraph.proto import function_pb2
 class EncodedFunction:
     """A FunctionDef, decoded on demand and written back unchanged."""
 
-    __slots__ = ("proto",)
+    __slots__ = ("_files", "proto")
 
     def __init__(self, proto: Any) -> None:
         self.proto = proto
+        self._files = open_files(proto)
 
     def decode(self) -> FunctionDefinition:
         """The definition."""
