@@ -86,3 +86,14 @@ def test_a_difference_that_is_not_reproduced_is_not_reported(
     assert done.code == 0
     assert "not reproduced" in done.err
     assert [path.name for path in folder.iterdir()] == ["graph.pb"]
+
+
+def test_a_fed_handle_is_unsupported(planted: None, command: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "captured.graph"
+    graph.write_text(
+        "v = Placeholder() {dtype=resource, shape=[]}\nr = ReadVariableOp(v) {dtype=float32}\n"
+    )
+    done = command("diff", graph, "--run", "--with", "tensorflow:jit", "--feed", "v=2.0")
+    assert done.code == 4
+    assert "v is the handle of a variable" in done.err
+    assert "SavedModel" in done.err

@@ -91,7 +91,7 @@ def test_the_default_is_a_quarter_of_the_machine() -> None:
 
 def test_the_timeout_of_a_context_ends_a_run() -> None:
     session = cfgraph.Session(cfgraph.load(COUNTER))
-    with limited(timeout=0), pytest.raises(RunTimeout, match="the run exceeded its timeout"):
+    with limited(timeout=0), pytest.raises(RunTimeout, match="timeout"):
         session.run("count")
 
 

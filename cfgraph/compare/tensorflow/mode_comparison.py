@@ -21,6 +21,7 @@ from cfgraph.compare.tensorflow.mode_runs import ModeValues, run_mode
 from cfgraph.compare.tensorflow.modes import Mode
 from cfgraph.compare.tensorflow.processes import ModeFailure, ModePool
 from cfgraph.errors import CfgraphError, ExecutionError, Unsupported, UsageError
+from cfgraph.ir.dtypes import resource
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.traversal import ancestors, topological_order
@@ -113,6 +114,7 @@ class _ModeCase:
             ),
             lambda point: point.run(options.fetches, targets=options.targets),
         )
+        _reject_handles(self.graph, point)
         return point, values
 
     def compare(self) -> RunDiff:
@@ -223,6 +225,7 @@ class _ModeCase:
 
 
 _FREEZE_HINT: Final = "make the variables constants first: cfgraph freeze GRAPH -o frozen.pb"
+_CAPTURE_HINT: Final = "save the function in a SavedModel, and freeze that"
 
 
 def _reject_variables(graph: Graph, roots: Sequence[Node]) -> None:
@@ -231,6 +234,14 @@ def _reject_variables(graph: Graph, roots: Sequence[Node]) -> None:
     if node is not None:
         message = f"{node.name} is a variable, and modes are compared without variables"
         raise Unsupported(message, node=node, hint=_FREEZE_HINT)
+
+
+def _reject_handles(graph: Graph, point: EvaluationPoint) -> None:
+    """Raise Unsupported if a handle is fed: TensorFlow would receive the value of its variable."""
+    for node in (graph.tensor(name).node for name in point.feeds):
+        if node.output().dtype is resource:
+            message = f"{node.name} is the handle of a variable, and modes are compared without"
+            raise Unsupported(f"{message} variables", node=node, hint=_CAPTURE_HINT)
 
 
 def _mode_error(mode: Mode, failure: ModeFailure) -> ModeFailed:

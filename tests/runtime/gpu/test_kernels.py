@@ -135,7 +135,10 @@ def agree(name: str, card: GpuContext) -> None:
             continue
         for mine, theirs in zip(map(card.to_host, many), ours, strict=True):
             if name in SIGN_FREE:
-                np.testing.assert_allclose(np.abs(mine), np.abs(theirs), rtol=1e-3, atol=1e-5)
+                # vectors beyond the singular values are any basis of the null space
+                count = ours[0].shape[-1] if "Svd" in name else None
+                ends = np.abs(mine[..., :count]), np.abs(theirs[..., :count])
+                np.testing.assert_allclose(*ends, rtol=1e-3, atol=1e-5)
             else:
                 assert_same(item, mine, theirs)
 
