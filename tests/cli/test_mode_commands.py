@@ -68,6 +68,12 @@ def test_options_of_a_command_do_not_apply_to_modes(
     assert "remove --with" in done.err
 
 
+def test_a_reduction_needs_a_file_or_a_report(command: Any, tmp_path: Path) -> None:
+    done = command("reduce", saved(tmp_path / "g.pb", "y"), "--with", "tensorflow:graph")
+    assert done.code == 2
+    assert "-o FILE, or the folder of a report with --report DIR" in done.err
+
+
 def test_a_report_of_no_graph_makes_no_folder(command: Any, tmp_path: Path) -> None:
     folder = tmp_path / "report"
     options = ["--with", "tensorflow:graph", "--report", folder]

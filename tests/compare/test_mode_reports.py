@@ -15,11 +15,12 @@ import pytest
 
 import cfgraph
 from cfgraph.compare.equivalence import ComparisonRunOptions
+from cfgraph.compare.sample_point import SampleOptions
 from cfgraph.compare.tensorflow.culprit import Culprit
 from cfgraph.compare.tensorflow.modes import MODES
 from cfgraph.compare.tensorflow.processes import ModePool
 from cfgraph.compare.tensorflow.reduce_mode import start_oracle
-from cfgraph.console.comparisons.mode_report import ModeFault, issue_text
+from cfgraph.console.comparisons.mode_report import ModeFault, issue_text, simplest_fault
 from cfgraph.console.comparisons.mode_script import array_literal, repro_script, text_literal
 
 COMMAND = (sys.executable, str(Path(__file__).parent / "misbehaving_worker.py"))
@@ -88,9 +89,32 @@ def test_a_literal_is_the_array(value: Any) -> None:
 def test_an_issue_quotes_what_the_graph_says(pool: ModePool) -> None:
     item = fault(pool, constant("hostile"))
     lines = issue_text(item, Culprit()).splitlines()
-    assert lines[0].endswith(r'node """; raise SystemExit(9); """\|\`x\`\<b\>\\x1b')
+    assert lines[0].endswith(
+        r' InvalidArgumentError: ``node """; raise SystemExit(9); """|`x`<b>\x1b``'
+    )
     row = next(line for line in lines if line.startswith("| `autojit`"))
     assert row.replace(r"\|", "").count("|") == 3
+
+
+def test_a_report_is_for_the_simplest_mode_that_fails(pool: ModePool) -> None:
+    item = fault(pool, constant("y"))
+    assert simplest_fault(item).mode.name == "graph"
+    against = replace(item.oracle, against=MODES["graph"])
+    assert simplest_fault(replace(item, oracle=against)).mode == MODE, "others agree with graph"
+
+
+def test_an_issue_names_the_sides_and_says_what_dead_is(pool: ModePool) -> None:
+    more = "p = Placeholder() {dtype=bool, shape=[]}\ns = Switch(x, p) {T=float32}\n"
+    item = fault(
+        pool, constant("x", more=more), fetches=("s:0",), setting=SampleOptions({"p:0": True})
+    )
+    lines = issue_text(item, Culprit()).splitlines()
+    assert (
+        lines[0] == "# TensorFlow (autojit) returns a wrong s:0: dead in cfgraph, live in autojit"
+    )
+    assert "| `jit` | s:0: dead in cfgraph, live in jit |" in lines
+    assert any(line.startswith("Dead: the tensor has no value") for line in lines)
+    assert "- In the graph, `s:0` runs when `p` is false." in lines
 
 
 def test_targets_and_tolerances_are_in_the_report(pool: ModePool) -> None:

@@ -6,8 +6,9 @@ clusters. cfgraph reads that graph, and its analysis of deadness applies to it a
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -41,6 +42,8 @@ OPTIMIZERS: Final = (
 )
 _CLUSTER: Final = "_XlaCluster"
 _DEBUG_FLAG: Final = " --tf_xla_clustering_debug"
+_SIDES: Final = re.compile("(live|dead) in A, (live|dead) in B")
+AGREES: Final = "agrees with cfgraph"
 _DUMPS: Final = "mark_for_compilation_annotated*.pbtxt"
 
 
@@ -84,7 +87,7 @@ def find_culprit(oracle: ModeOracle, graph: Graph, delta: RunDiff) -> Culprit:
         return Culprit(repairing=repairing, remarks=remarks)
     try:
         analysis = deadness(rewritten)
-        findings = tuple(item for item in check(rewritten).findings if item.level != "note")
+        findings = _causes(check(rewritten).findings)
     except CfgraphError:
         check_deadline()
         return Culprit(rewritten, repairing, remarks=remarks)
@@ -92,6 +95,12 @@ def find_culprit(oracle: ModeOracle, graph: Graph, delta: RunDiff) -> Culprit:
     conditions = {node.name: analysis.describe(analysis.runs(node)) for node in results}
     clusters = tuple(formed_clusters(rewritten, analysis))
     return Culprit(rewritten, repairing, conditions, findings, clusters, remarks)
+
+
+def _causes(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings that may explain a wrong value, those on liveness first."""
+    causes = (item for item in findings if item.level != "note" and item.code[:4] != "CFG4")
+    return tuple(sorted(causes, key=lambda item: item.code[:4] != "CFG2"))
 
 
 def rewritten_graph(
@@ -166,9 +175,18 @@ def agreeing_modes(oracle: ModeOracle, graph: Graph) -> dict[str, str]:
         except CfgraphError as error:
             verdicts[mode.name] = f"not compared: {error.message.splitlines()[0]}"
             continue
-        verdicts[mode.name] = "agrees with cfgraph"
+        verdicts[mode.name] = AGREES
         if delta.failure is not None:
             verdicts[mode.name] = delta.failure.message
         elif delta.gaps:
-            verdicts[mode.name] = f"{delta.gaps[0].what}: {delta.gaps[0].message}"
+            gap = delta.gaps[0]
+            verdicts[mode.name] = f"{gap.what}: {with_sides(gap.message, 'cfgraph', mode.name)}"
     return verdicts
+
+
+def with_sides(message: str, before: str, after: str) -> str:
+    """Return a message on liveness with names of the sides in place of A and B."""
+    found = _SIDES.match(message)  # no search: a message may contain values
+    if found is None:
+        return message
+    return f"{found[1]} in {before}, {found[2]} in {after}{message[found.end() :]}"

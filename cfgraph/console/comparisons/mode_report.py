@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.analysis.deadness.deadness import deadness
 from cfgraph.compare.differences import RunDiff
-from cfgraph.compare.tensorflow.culprit import Culprit, FormedCluster, agreeing_modes, find_culprit
-from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
-from cfgraph.compare.tensorflow.modes import Mode
+from cfgraph.compare.tensorflow.culprit import (
+    AGREES,
+    Culprit,
+    FormedCluster,
+    agreeing_modes,
+    find_culprit,
+    with_sides,
+)
+from cfgraph.compare.tensorflow.mode_oracle import ModeOracle, difference_kind
+from cfgraph.compare.tensorflow.modes import MODES, Mode
 from cfgraph.compare.tensorflow.processes import DEFAULT_SECONDS
 from cfgraph.console.comparisons.mode_script import repro_script
 from cfgraph.console.installation.doctor import versions
@@ -24,11 +31,15 @@ from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.printable import clean
+from cfgraph.limits import check_deadline
 from cfgraph.passes.lower.lower import lower
 
 _MAX_ITEMS: Final = 8
+_MAX_VALUE: Final = 40
 _BACKTICKS: Final = re.compile("`+")
 _MARKUP: Final = re.compile(r"[\\`*\[\]<>|&#]")
+_QUOTED: Final = re.compile("`([^`]+)`")
+_DEAD: Final = "Dead: the tensor has no value, since an untaken branch of a Switch leads to it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +62,31 @@ class ModeFault:
         if self.delta.failure is not None:
             return self.delta.failure.message
         gap = self.delta.gaps[0]
-        return f"TensorFlow ({self.mode.name}) returns a wrong {gap.what}: {gap.message}"
+        message = self.with_sides(gap.message)
+        return f"TensorFlow ({self.mode.name}) returns a wrong {gap.what}: {message}"
+
+    def with_sides(self, message: str) -> str:
+        """Return a message with the names of the sides for A and B."""
+        reference = self.oracle.against.name if self.oracle.against else "cfgraph"
+        return with_sides(message, reference, self.mode.name)
+
+
+def simplest_fault(fault: ModeFault) -> ModeFault:
+    """Return the fault in the first of `MODES` in which the graph differs in the same way."""
+    for mode in MODES.values():
+        if mode == fault.mode:
+            break
+        if mode == fault.oracle.against:
+            continue
+        check_deadline()
+        oracle = replace(fault.oracle, mode=mode)
+        try:
+            delta = oracle.compare(fault.graph, locate=True)
+        except CfgraphError:
+            continue
+        if difference_kind(delta, mode) == oracle.kind:
+            return replace(fault, oracle=oracle, delta=delta)
+    return fault
 
 
 def write_report(fault: ModeFault, folder: str) -> list[str]:
@@ -77,7 +112,7 @@ def write_report(fault: ModeFault, folder: str) -> list[str]:
 
 def issue_text(fault: ModeFault, culprit: Culprit) -> str:
     """Return the text of an issue; text of the graph has no effect as Markdown."""
-    lines = [f"# {_plain(fault.title)}", "", *_versions(fault), "", "## Graph", ""]
+    lines = [f"# {_title(fault.title)}", "", *_versions(fault), "", "## Graph", ""]
     lines += [*_fenced(dumps(fault.graph, "graph").decode().rstrip()), ""]
     lines += ["## Expected and returned", "", *_values(fault), "", *_modes(fault), ""]
     lines += ["## Why", "", *_liveness(fault, culprit), "", *_first_node(fault)]
@@ -89,6 +124,20 @@ def issue_text(fault: ModeFault, culprit: Culprit) -> str:
 def _plain(text: str) -> str:
     """Escape Markdown in a line, also in a cell of a table."""
     return _MARKUP.sub(r"\\\g<0>", clean(text))
+
+
+def _title(text: str) -> str:
+    """Return a text without escapes, which the title of an issue would show."""
+    label, colon, message = text.partition(": ")
+    return colon.join(
+        _code(part) if _MARKUP.search(part) else clean(part) for part in (label, message)
+    )
+
+
+def _prose(text: str) -> str:
+    """Escape Markdown in a line, except for names in backticks."""
+    parts = _QUOTED.split(text)
+    return "".join(_code(part) if n % 2 else _plain(part) for n, part in enumerate(parts))
 
 
 def _code(text: str) -> str:
@@ -129,8 +178,21 @@ def _values(fault: ModeFault) -> Iterator[str]:
 def _modes(fault: ModeFault) -> Iterator[str]:
     yield "| mode | this graph |"
     yield "| --- | --- |"
-    for name, verdict in agreeing_modes(fault.oracle, fault.graph).items():
-        yield f"| `{name}` | {_plain(verdict)} |"
+    verdicts = agreeing_modes(fault.oracle, fault.graph)
+    for name, verdict in verdicts.items():
+        yield f"| `{name}` | {_agreement(fault) if verdict == AGREES else _plain(verdict)} |"
+    if any("dead" in verdict for verdict in verdicts.values()):
+        yield from ("", _DEAD)
+
+
+def _agreement(fault: ModeFault) -> str:
+    """Return what the modes that agree return, if it is one short value of cfgraph."""
+    if fault.oracle.against is None and len(fault.delta.gaps) == 1:
+        (gap,) = fault.delta.gaps
+        text = "" if gap.before is None else value_text(gap.before)
+        if len(text) <= _MAX_VALUE and not set(text) & {*"\\|\n"}:
+            return f"returns {_code(text)}, as cfgraph" if text else "dead, as in cfgraph"
+    return AGREES
 
 
 def _liveness(fault: ModeFault, culprit: Culprit) -> Iterator[str]:
@@ -140,13 +202,13 @@ def _liveness(fault: ModeFault, culprit: Culprit) -> Iterator[str]:
         analysis = deadness(lowered)
         for name in [gap.what for gap in fault.delta.gaps] or fault.delta.fetches:
             condition = analysis.describe(analysis.of(lowered.tensor(name)))
-            yield f"- In the graph, {_code(name)} {_plain(condition)}."
+            yield f"- In the graph, {_code(name)} {_prose(condition)}."
     except CfgraphError as error:
         yield f"- The liveness of the graph is not known: {_plain(error.message)}"
     for name, condition in (culprit.conditions or {}).items():
         yield (
             "- In `rewritten.graph`, which TensorFlow runs instead, "
-            f"{_code(name)} {_plain(condition)}."
+            f"{_code(name)} {_prose(condition)}."
         )
 
 
@@ -155,7 +217,7 @@ def _first_node(fault: ModeFault) -> Iterator[str]:
     if first is None:
         return
     node = f"{_code(first.node)} ({_plain(first.op)})"
-    yield f"- First node that differs: {node}, {_plain(first.message)}."
+    yield f"- First node that differs: {node}, {_plain(fault.with_sides(first.message))}."
     for name, function in fault.graph.functions.items():
         ops = dict.fromkeys(node.op for node in function.definition.nodes)
         yield f"- Ops of {_code(name)}: {_plain(', '.join(ops))}."
@@ -185,7 +247,7 @@ def _cluster_lines(cluster: FormedCluster) -> Iterator[str]:
     count = len(cluster.members)
     yield f"- {_code(cluster.name)}: {count} nodes: {_names(cluster.members)}"
     for name, condition in list(cluster.may_be_dead.items())[:_MAX_ITEMS]:
-        yield f"  - its input {_code(name)} may be dead: live if {_plain(condition)}"
+        yield f"  - its input {_code(name)} may be dead: live if {_prose(condition)}"
     for kind, names in (("Merge", cluster.merges), ("Switch", cluster.switches)):
         if names:
             yield f"  - {kind} inside: {_names(names)}"

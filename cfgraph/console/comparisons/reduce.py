@@ -169,11 +169,11 @@ def reduce_against(
     return 0
 
 
-def require_file(outputs: OutputOptions, *inputs: str) -> str:
+def require_file(outputs: OutputOptions, *inputs: str, hint: str = "name it with -o FILE") -> str:
     """Return the path of the result. Raises UsageError for a stream, and for an input."""
     if outputs.output is None or outputs.output == STDIN:
         message = "the smallest graph so far is written to a file"
-        raise UsageError(message, hint="name it with -o FILE")
+        raise UsageError(message, hint=hint)
     _require_other_path(outputs.output, *inputs)
     return outputs.output
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.cli.output import is_quiet, note, page
 from cfgraph.cli.transform_options import OutputOptions, RunInputs
@@ -16,7 +16,7 @@ from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
 from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
 from cfgraph.console.comparisons.diff_modes import ModeOptions
 from cfgraph.console.comparisons.diff_run import comparison_options, print_runs, runs_json
-from cfgraph.console.comparisons.mode_report import ModeFault, write_report
+from cfgraph.console.comparisons.mode_report import ModeFault, simplest_fault, write_report
 from cfgraph.console.comparisons.reduce import (
     ReducedFiles,
     print_reduction,
@@ -25,6 +25,8 @@ from cfgraph.console.comparisons.reduce import (
 )
 from cfgraph.console.graph_files import read_graph, require_single_stdin
 from cfgraph.errors import UsageError
+
+_OUTPUT_HINT: Final = "name it with -o FILE, or the folder of a report with --report DIR"
 
 
 def reduce_in_mode(
@@ -43,7 +45,7 @@ def reduce_in_mode(
         raise UsageError(message, hint="write --with tensorflow:autojit")
     if report is not None and outputs.output is None:
         outputs = outputs.replace(output=str(Path(report, "graph.pb")))
-    output = require_file(outputs, path)
+    output = require_file(outputs, path, hint=_OUTPUT_HINT)
     source = read_graph(path)
     require_single_stdin(source, inputs.feed)
     options = replace(comparison_options(inputs, source), locate=False)
@@ -57,7 +59,9 @@ def reduce_in_mode(
         final = oracle.reproduced(search.best.graphs[0])
         version = pool.host.version
         if report is not None and final:
-            write_report(ModeFault(oracle, search.best.graphs[0], final, version), report)
+            fault = ModeFault(oracle, search.best.graphs[0], final, version)
+            simplest = simplest_fault(fault)
+            write_report(simplest, report)
     before = Subject((source.graph,)).nodes
     if not is_quiet():
         print_reduction(before, search.best.nodes, search.tests)
@@ -66,7 +70,8 @@ def reduce_in_mode(
             without = ", and no report is written" if report is not None else ""
             note(f"note: the difference of the smallest graph was not reproduced{without}")
         elif report is not None:
-            page(stream=sys.stderr).line(f"the report is in {report}", "dim")
+            simpler = f", for {simplest.mode.text}" * (simplest.mode != oracle.mode)
+            page(stream=sys.stderr).line(f"the report is in {report}{simpler}", "dim")
     members: dict[str, Any] = {"command": None, "status": None}
     members["runs"] = runs_json(final, search.best.graphs * 2)
     print_reduction_json(
