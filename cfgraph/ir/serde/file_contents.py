@@ -7,7 +7,7 @@ bytes and a position, so that messages are parsed, copied, and edited as usual:
     -->  tensor { dtype: DT_FLOAT tensor_content: <40 bytes> }
 
 `content_of` reads one content. Whatever is written has the contents again (`message_pieces`).
-A file is closed when no tensor or function refers to it any more (`open_files`).
+A file is closed when no tensor or function refers to it any more (`file_of`, `open_files`).
 """
 
 from __future__ import annotations
@@ -237,9 +237,15 @@ def _content_at(data: bytes, key: int) -> _Content:
     return _Content(file, offset, size)
 
 
+def file_of(tensor: Any) -> OpenFile | None:
+    """The file with the content of a TensorProto, which its owner holds open; None without one."""
+    content = _referenced(tensor.tensor_content) if _files else None
+    return None if content is None else content.file
+
+
 def open_files(message: Any) -> tuple[OpenFile, ...]:
-    """The files with contents of a message. Its owner holds them, since they are closed else."""
-    if not _files:
+    """The files with contents of any message, which its owner holds open."""
+    if not _open_count():
         return ()
     data: bytes = message.SerializeToString()
     files, key = [], data.find(_KEY)

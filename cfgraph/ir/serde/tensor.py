@@ -12,7 +12,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue, repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.node import make_pair
-from cfgraph.ir.serde.file_contents import content_digest, content_of, content_size, open_files
+from cfgraph.ir.serde.file_contents import content_digest, content_of, content_size, file_of
 from cfgraph.ir.serde.varints import read_varints, write_varint
 from cfgraph.ir.serde.wire import message_bytes
 from cfgraph.ir.shapes import Shape
@@ -52,11 +52,11 @@ class EncodedTensor:
     Functions and their copies share their tensors.
     """
 
-    __slots__ = ("_digest", "_files", "_header", "_is_checked", "proto")
+    __slots__ = ("_digest", "_file", "_header", "_is_checked", "proto")
 
     def __init__(self, proto: Any) -> None:
         self.proto = proto
-        self._files = open_files(proto)
+        self._file = file_of(proto)
         self._header: TensorHeader | None = None
         self._digest: bytes | None = None
         self._is_checked = False
