@@ -14,6 +14,7 @@ from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, RECV, SWITCH, Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ir.signature import MAX_COUNT
+from cfgraph.ir.traversal import reachable
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 from cfgraph.ops.opdef.shape_functions import LARGEST_RANK, InferenceContext
@@ -176,14 +177,10 @@ class _ShapePropagation:
 
     def _data_ancestors(self, graph: Graph, outputs: Iterable[Output]) -> list[Node]:
         """The nodes that outputs depend on by their values, in graph order."""
-        needed = {output.node for output in outputs}
-        todo = list(needed)
-        while todo:
-            check_deadline()
-            for source, _ in self._inputs(todo.pop()):
-                if source not in needed:
-                    needed.add(source)
-                    todo.append(source)
+        needed = reachable(
+            (output.node for output in outputs),
+            lambda node: [output.node for output in self._inputs(node)],
+        )
         return [node for node in graph if node in needed]
 
     def _inputs(self, node: Node) -> Sequence[Output]:
