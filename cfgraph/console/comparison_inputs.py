@@ -49,11 +49,10 @@ class VariableSource:
         *,
         with_other_variables: bool = False,
     ) -> State | None:
-        """Return a graph's variables, or only the ones that `wanted` needs; a note names their
-        origin.
+        """Return a graph's variables, or those that `wanted` needs; a note names their origin.
 
-        `with_other_variables` adds the variables that `wanted` does not need. Returns None if there
-        are none. Raises UsageError if `path` contains none of them.
+        `with_other_variables` adds the other variables. Returns None if there are none. Raises
+        UsageError if `path` contains none of them.
         """
         required = RequiredState(None, tables=True)
         if wanted is not None:

@@ -27,7 +27,7 @@ from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.conversion import feed_value
@@ -285,22 +285,24 @@ def resolve_request(
             without_values=clock.no_values,
         ),
         VariableSource(model.variables, limits.allow_io),
-        ExpectedValues(
-            {
-                item: read_value(
-                    split_feed(text)[1], graph, item, f"expected value of {item.name}", limits.seed
-                )
-                for item, text in compared.items()
-            },
-            results.rtol,
-            results.atol,
-        ),
+        _expected_values(graph, compared, results, limits.seed),
         files,
         results.out_dir,
         model.save_variables,
         tuple(resolved.notes),
         labels,
     )
+
+
+def _expected_values(
+    graph: Graph, texts: Mapping[Output, str], results: ResultOptions, seed: int
+) -> ExpectedValues:
+    """Read the values that `--expect` compares. Raises UsageError if one does not fit."""
+    values = {
+        item: read_value(split_feed(text)[1], graph, item, f"expected value of {item.name}", seed)
+        for item, text in texts.items()
+    }
+    return ExpectedValues(values, results.rtol, results.atol)
 
 
 def _require_arrays(tensors: list[Output]) -> None:
