@@ -44,9 +44,9 @@ def user_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def misuse_error(message: str, *, hint: str | None = None, node: object = None) -> UsageError:
+def misuse_error(message: str, *, hint: str | None = None) -> UsageError:
     """UsageError for an invalid call, with the line of the user."""
-    return UsageError(message, hint=hint, node=node, path=user_line())
+    return UsageError(message, hint=hint, path=user_line())
 
 
 def with_user_line(error: CfgraphError) -> CfgraphError:

@@ -201,13 +201,13 @@ class Configuration:
         return _SECTION if self.path.name == CONFIGURATION_FILES[1] else ""
 
 
-def nearest_configuration(folder: Path | None = None) -> Configuration | None:
-    """The nearest configuration, from a folder (the current one) upward, or None.
+def nearest_configuration() -> Configuration | None:
+    """The nearest configuration, from the current folder upward, or None.
 
     Of two files in one folder, cfgraph.toml counts. Raises InvalidInput for an invalid file.
     """
     try:
-        start = folder or Path.cwd()
+        start = Path.cwd()
     except OSError:
         return None  # the current folder was removed
     for parent in (start, *start.parents):

@@ -157,7 +157,7 @@ def run_findings(delta: RunDiff, format_value: ValueFormatter) -> list[Finding]:
     if first is not None:
         location = {
             "node": first.node,
-            "hint": f"the first wrong node is {_describe_divergence(first)}",
+            "hint": f"the first wrong node is {first.node} ({first.op}): {first.message}",
         }
         location["frame"] = None if first.frame == "/" else first.frame
     items = [
@@ -177,10 +177,6 @@ def run_findings(delta: RunDiff, format_value: ValueFormatter) -> list[Finding]:
         message = f"the second graph fails: {delta.failure.message}"
         items.append(Finding("CFG805", "error", message, **location))
     return [*items, *dict.fromkeys(delta.races.values())]
-
-
-def _describe_divergence(first: Divergence) -> str:
-    return f"{first.node} ({first.op}): {first.message}"
 
 
 def _describe_values(gap: Any, format_value: ValueFormatter) -> str:

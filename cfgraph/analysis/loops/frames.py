@@ -56,14 +56,6 @@ class FrameNames:
         return frame
 
 
-def nodes_by_frame(of: Frames) -> dict[Frame, list[Node]]:
-    """The nodes that run in each frame, in topological order."""
-    members: dict[Frame, list[Node]] = {frame: [] for frame in of.all}
-    for node in of.order:
-        members[of.of[node]].append(node)
-    return members
-
-
 def _compute_frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
     result = Frames(topological_order(chosen, cut))
     if not any(ROLES[op] in _LOOP_ROLES for op in {node.op for node in chosen}):

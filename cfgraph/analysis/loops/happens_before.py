@@ -158,7 +158,7 @@ class HappensBefore:
         """The marked nodes that precede the value of a loop variable for the next iteration."""
         back = self._back_edges(merge)
         if back:
-            return _intersection(map(self.predecessors, back))
+            return reduce(and_, map(self.predecessors, back), -1)
         # a variable that only enters has no next value to depend on
         return -1 if all(ROLES[tensor.node.op] is ENTER for tensor in merge.inputs) else 0
 
@@ -221,10 +221,6 @@ class HappensBefore:
             self.exit_predecessors[leaving] = [
                 node for variable in rounds for node in back[variable]
             ]
-
-
-def _intersection(masks: Iterable[int]) -> int:
-    return reduce(and_, masks, -1)
 
 
 def _loop_carried_closure(mask: int, back: list[list[Node]], reads: dict[Node, int]) -> list[int]:

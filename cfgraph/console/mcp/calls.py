@@ -50,7 +50,7 @@ class ToolRunner:
             tool = find_tool(name)
             words = tool.command_line(self._checked(tool.input_schema(), arguments), self.roots)
         except CfgraphError as error:
-            return _error_answer(error)
+            return ToolAnswer({}, _error_text(error.to_json()))
         with tempfile.TemporaryDirectory(prefix="cfgraph-mcp-") as folder:
             graph = Path(folder, "result.graph")
             options = [f"--timeout={self.seconds}", f"--max-memory={self.memory}"]
@@ -124,10 +124,6 @@ def _require_words(arguments: Mapping[str, Any]) -> None:
 def _is_unicode(text: str) -> bool:
     """False for a text with half of a surrogate pair, which has no encoding."""
     return not any("\ud800" <= sign <= "\udfff" for sign in text)
-
-
-def _error_answer(error: CfgraphError) -> ToolAnswer:
-    return ToolAnswer({}, _error_text(error.to_json()))
 
 
 def _error_text(error: Mapping[str, Any]) -> str:

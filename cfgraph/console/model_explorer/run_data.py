@@ -15,16 +15,14 @@ _TITLES: Final = {"time": "time (ms)", "iterations": "iterations", "device": "de
 _NS_PER_MS: Final = 1e6
 
 
-def run_data_file(text: str) -> NodeDataFile:
-    """The requested file of a run. Raises UsageError for an unknown kind."""
-    return NodeDataFile(text, _TITLES)
-
-
 class RunNodeData:
-    """Observer that adds up the events of each node, and writes one kind of totals."""
+    """Observer that adds up the events of each node, and writes one kind of totals.
+
+    Raises UsageError for an unknown kind.
+    """
 
     def __init__(self, graph: Graph, text: str) -> None:
-        self.file = run_data_file(text)
+        self.file = NodeDataFile(text, _TITLES)
         self._graph = graph
         self._totals = Totals()
         self._devices: dict[str, str] = {}

@@ -10,7 +10,7 @@ from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.gradient_paths import GradientCut, find_gradient_cut
 from cfgraph.cli.output import Column, OutputTable, Page, Styled
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph
 from cfgraph.ir.node import node_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.serde.saved_model import SavedSignature, SignatureTensor
@@ -113,13 +113,9 @@ def added_gradients(graph: Graph, derivatives: Sequence[Derivative]) -> AddedGra
         derivatives[0].ys,
         tuple(_gradient_rows(graph, derivatives)),
         len(added),
-        sum(_is_accumulator_push(node) for node in added),
+        sum(is_a(node, StackPushV2) for node in added),
         sum(role_of(node) is Role.LOOP_COND for node in added),
     )
-
-
-def _is_accumulator_push(node: Node) -> bool:
-    return is_a(node, StackPushV2)
 
 
 def _gradient_rows(graph: Graph, derivatives: Sequence[Derivative]) -> list[GradientRow]:

@@ -206,7 +206,7 @@ class Print(SameShape):
 
     signature = "input: T, data: U -> output: T"
     attrs = "U: list(type) >= 0, message: string = '', first_n: int = -1, summarize: int = 3"
-    effects = SideEffects(stateful=True, prints=True)
+    effects = SideEffects(stateful=True)
     placement = HostPlacement(host_only=True)
 
     @classmethod
@@ -231,7 +231,7 @@ class PrintV2(Op):
 
     signature = "input: string ->"
     attrs = "output_stream: string = 'stderr', end: string = '\n'"
-    effects = SideEffects(stateful=True, prints=True)
+    effects = SideEffects(stateful=True)
     placement = HostPlacement(host_only=True)
 
     @classmethod

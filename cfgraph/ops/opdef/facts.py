@@ -30,7 +30,6 @@ class SideEffects:
     atomic: bool = False  # one access that needs no lock: a read, or one of a resource of the run
     blocking: bool = False  # may wait for another node to change its resource
     does_io: bool = False  # reads or writes files
-    prints: bool = False  # prints text of the graph, which an attribute may send to a file
     is_input: bool = False  # meant to be fed; must be fed if it has no input of its own
 
 

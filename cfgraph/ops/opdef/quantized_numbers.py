@@ -133,10 +133,8 @@ def requantized(x: Any, source: QuantizedInterval, target: QuantizedInterval) ->
     return target.quantized(source.floats(x))
 
 
-def product_interval(
-    x: QuantizedInterval, y: QuantizedInterval, dtype: Any = np.int32
-) -> QuantizedInterval:
+def product_interval(x: QuantizedInterval, y: QuantizedInterval) -> QuantizedInterval:
     """The range of products of integers, less their offsets."""
-    result = quantized_type(dtype)
+    result = quantized_type(np.int32)
     level = x.float_per_level * y.float_per_level
     return QuantizedInterval(result, level * _F32(result.least), level * _F32(result.greatest))

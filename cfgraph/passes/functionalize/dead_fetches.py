@@ -48,9 +48,8 @@ class DeadFetches:
                 continue
             try:
                 if dead_as is None:
-                    text = (
-                        f"{tensor.name} may be dead: it is live if {_condition(conditions, tensor)}"
-                    )
+                    live = conditions.text(conditions.of(tensor))
+                    text = f"{tensor.name} may be dead: it is live if {live}"
                     raise region_rejected("dead value", text, node=tensor.node.name)
                 if tensor.node in with_ports:
                     text = f"zeros can replace only output 0 of {tensor.node.name}, not all outputs"
@@ -107,7 +106,3 @@ class DeadFetches:
         value = TensorValue(np.zeros([size or 0 for size in dims], dtype.base.numpy))
         name = f"{tensor.node.name}/zero"
         return self.graph.add("Const", name=name, dtype=dtype.base, value=value).output()
-
-
-def _condition(conditions: Deadness, tensor: Output) -> str:
-    return conditions.text(conditions.of(tensor))

@@ -18,7 +18,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.attrs import AttrPlaceholder, Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances, instantiate
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
-from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import called_functions, function_from_nodes, remove_uncalled_functions
 from cfgraph.ir.names import unused_name
 from cfgraph.ops.opdef.op import function_calls
@@ -165,12 +165,8 @@ class _GradientFunctions:
         request = GradientRequest(ys, xs, upstream, zeros=xs, function=function)
         gradients = differentiate(graph, request, reverse_loop)
         results = {
-            f"gradient_{index}": dx or _zeros_like(graph, x)
+            f"gradient_{index}": dx or graph.add("ZerosLike", x, name="zeros").output()
             for index, (x, dx) in enumerate(zip(xs, gradients, strict=True))
         }
         inputs = {x.node.name: x for x in (*xs, *(node.output() for node in weights))}
         return function_from_nodes(name, graph, inputs, results, library=graph.functions)
-
-
-def _zeros_like(graph: Graph, x: Output) -> Output:
-    return graph.add("ZerosLike", x, name="zeros").output()

@@ -164,7 +164,7 @@ class DeviceConstraints:
         # of all numbers, and of each one: a request for one of many devices looks at few
         self._device_names: dict[str | None, list[tuple[str, DeviceName]]] = {}
         for device in self.devices:
-            name = _parse_device(device)
+            name = DeviceName.parse(device) or ANY_DEVICE
             for number in {None, name.number}:
                 self._device_names.setdefault(number, []).append((device, name))
         self._parsed: dict[str, DeviceName] = {}
@@ -326,10 +326,6 @@ class DeviceConstraints:
         message = f"{requester.name!r} requests {text}, which does not exist"
         hint = f"{known_devices_hint(text, self.devices)}; or use soft placement"
         return InvalidInput(message, node=requester, hint=hint, code="CFG404")
-
-
-def _parse_device(device: str) -> DeviceName:
-    return DeviceName.parse(device) or ANY_DEVICE
 
 
 def satisfies_request(device: DeviceName, request: DeviceName) -> bool:

@@ -343,12 +343,9 @@ class GpuStream:
             return value
         return self.library.xp.ascontiguousarray(value)
 
-    def _event(self) -> Any:
-        return self._cuda.Event(disable_timing=True)
-
     def _record(self, stream: Any) -> Any:
         """Record an event after everything that a stream has queued."""
-        return stream.record(self._event())
+        return stream.record(self._cuda.Event(disable_timing=True))
 
     def _start_event(self, stream: Any) -> Any:
         """The event before a copy, if its time is needed."""

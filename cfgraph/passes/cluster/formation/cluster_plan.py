@@ -71,7 +71,7 @@ class ClusterGrowth:
                 continue
             candidate = ClusterCandidate(
                 liveness.frames.of[node],
-                _parsed_device(node),
+                DeviceName.parse(node.device) or DeviceName(),
                 node,
                 rules.constraints.functionalized.get(node, 1),
                 requirements[node],
@@ -214,10 +214,6 @@ def node_weight(node: Node) -> int:
     """Return 1 for a node that computes something, 0 for constants, identities, and NoOps."""
     op = lookup(node.op)
     return int(op is None or not (op.aliasing.is_identity or issubclass(op, Const | NoOp)))
-
-
-def _parsed_device(node: Node) -> DeviceName:
-    return DeviceName.parse(node.device) or DeviceName()
 
 
 @dataclass(frozen=True, slots=True)
