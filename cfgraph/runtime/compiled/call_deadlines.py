@@ -112,6 +112,10 @@ class _AlarmClock:
             _drop_exception(alarm.thread)
 
     def _wait(self) -> None:
+        # Python 3.11 enters no traced function while an exception waits for another thread, which
+        # may wait for the lock
+        sys.settrace(None)
+        sys.setprofile(None)
         with self.lock:
             while self.alarms:
                 now = time.monotonic()

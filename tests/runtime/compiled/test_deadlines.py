@@ -97,6 +97,22 @@ def test_a_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPat
         call_until(time.monotonic() + 0.05, endless)
 
 
+def test_the_thread_of_deadlines_is_not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = threading.Lock()
+    clock = call_deadlines._AlarmClock(lock, threading.Condition(lock))
+    monkeypatch.setattr(call_deadlines, "_clock", clock)
+    traces = list[object]()
+    threading.settrace(lambda *_: None)
+    deadline = time.monotonic() + 0.05
+    try:
+        with pytest.raises(DeadlinePassed):
+            call_until(deadline, endless, sample=lambda _: traces.append(sys.gettrace()))
+    finally:
+        threading.settrace(None)
+    assert traces
+    assert set(traces) == {None}
+
+
 def test_a_run_after_a_timeout_is_not_disturbed() -> None:
     session = Session(counter(), engine="compiled")
     for _ in range(3):
