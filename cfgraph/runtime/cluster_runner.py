@@ -39,6 +39,7 @@ from cfgraph.runtime.jax.transfer import HostTransfer
 from cfgraph.runtime.straight_line import StraightLine, compile_numpy
 
 if TYPE_CHECKING:
+    from cfgraph.runtime.code_cache import CodeCache
     from cfgraph.runtime.gpu.stream import GpuStream
 
 
@@ -75,6 +76,8 @@ class SignatureCounts(local):
 class ClusterRunner:
     """Clusters of a session, run by `engine`; with `lazy`, compiled on a signature's second use.
 
+    Executables of XLA come from the `cache`, or are stored there.
+
     The default engine is XLA if jax is installed, for clusters that are large enough to gain by it.
     Errors name a node with its cluster as a prefix, or by itself without `prefixes_errors`.
 
@@ -82,7 +85,12 @@ class ClusterRunner:
     """
 
     def __init__(
-        self, engine: str | None = None, *, lazy: bool = False, prefixes_errors: bool = True
+        self,
+        engine: str | None = None,
+        *,
+        lazy: bool = False,
+        prefixes_errors: bool = True,
+        cache: CodeCache | None = None,
     ) -> None:
         if engine not in (None, AUTO, *ENGINES):
             message = f"unknown engine {engine!r}"
@@ -91,7 +99,7 @@ class ClusterRunner:
             load_jax()
         self.auto_engine = engine in (None, AUTO)
         self.engine = ("xla" if has_jax() else "numpy") if self.auto_engine else str(engine)
-        self.lazy = lazy
+        self.lazy, self.cache = lazy, cache
         self._prefixes_errors = prefixes_errors
         self.signatures = SignatureCounts()
         self.clusters: dict[Any, CompiledCluster] = {}
@@ -307,7 +315,7 @@ class _XlaCall:
             refused, cluster.stopped_compiling = "its signature changes too often", True
         else:
             try:
-                compiled = body.compile(inputs, cluster.lengths.get(key))
+                compiled = body.compile(inputs, cluster.lengths.get(key), self.owner.cache)
             except CompilationFailed as error:
                 refused = str(error)
         seconds = time.perf_counter() - start
@@ -347,7 +355,14 @@ class _XlaCall:
         cluster = self.cluster
         constants = tuple([constant_text(inputs[index]) for index in self.constant])
         changed = cluster.difference(key, self.node, constants)
-        compilation = Compilation(cluster.name, self.node.name, seconds, changed, refused)
+        compilation = Compilation(
+            cluster.name,
+            self.node.name,
+            seconds,
+            changed,
+            refused,
+            is_stored=compiled is not None and compiled.is_stored,
+        )
         cluster.compilations.append(compilation)
         step.note(self.device, str(compilation), seconds)
         cluster.last, cluster.last_constants = key, constants

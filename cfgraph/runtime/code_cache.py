@@ -1,8 +1,8 @@
 """Cache of generated code in a folder of the user, so that the next process need not analyze.
 
 Writing an entry is enough to run code as the user. The folder is therefore used only if the user
-owns it and nobody else may write to it, and so is each file in it. An entry is text; it has the
-code of one run of one graph, made by one version of cfgraph, Python, and NumPy.
+owns it and nobody else may write to it, and so is each file in it. An entry has the code of one run
+of one graph, as text, made by one version of cfgraph, Python, and NumPy; or an executable of XLA.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from cfgraph import version
 MAX_BYTES: Final = 256 << 20
 _FORMAT: Final = 1
 _SUFFIX: Final = ".json"
+_EXECUTABLE_SUFFIX: Final = ".xla"
 _NAME_BYTES: Final = 8
 # of entries and temporary files: no other file of the folder is removed
 _OWN_NAME: Final = re.compile(
-    rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|\.[0-9a-f]{{{2 * _NAME_BYTES}}}"
+    rf"[0-9a-f]{{64}}({re.escape(_SUFFIX)}|{re.escape(_EXECUTABLE_SUFFIX)})"
+    rf"|\.[0-9a-f]{{{2 * _NAME_BYTES}}}"
 )
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -50,13 +52,18 @@ class CodeCache:
         """The entry of a run, which the parts identify."""
         return CacheEntry(self, parts)
 
+    def executable(self, *parts: object) -> CacheEntry:
+        """The entry of an executable, which the parts identify."""
+        return CacheEntry(self, parts, _EXECUTABLE_SUFFIX)
+
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One file of a cache, for a run that the parts identify."""
+    """One file of a cache, which the parts identify."""
 
     cache: CodeCache
     parts: tuple[object, ...]
+    suffix: str = _SUFFIX
 
     @cached_property
     def key(self) -> str:
@@ -72,7 +79,7 @@ class CacheEntry:
                 return None
             try:
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-                descriptor = os.open(self.key + _SUFFIX, flags, dir_fd=folder)
+                descriptor = os.open(self.key + self.suffix, flags, dir_fd=folder)
             except OSError:
                 return None
             with os.fdopen(descriptor, "rb") as file:
@@ -91,7 +98,7 @@ class CacheEntry:
             if folder is None:
                 return
             with suppress(OSError):
-                _replace(folder, self.key + _SUFFIX, data)
+                _replace(folder, self.key + self.suffix, data)
                 _remove_oldest(folder, self.cache.max_bytes)
 
 

@@ -28,7 +28,8 @@ InputSignature = tuple[Any, ...]
 class Compilation:
     """One compilation of a cluster; `changed` describes the difference from the last signature.
 
-    `refused` is the reason why it failed, `` if it succeeded; NumPy kernels run instead.
+    `refused` is the reason why it failed, `` if it succeeded; NumPy kernels run instead. With
+    `is_stored` a cache had the executable.
     """
 
     cluster: str
@@ -36,15 +37,17 @@ class Compilation:
     seconds: float
     changed: str
     refused: str
+    is_stored: bool = False
 
     def __str__(self) -> str:
         if self.refused:
             again = f", as {self.changed}" if self.changed else ""
             return f"{self.cluster} runs as one call of NumPy{again}: {self.refused}"
         time = format_duration(self.seconds * 1e9)
+        stored = ", the executable was stored" if self.is_stored else ""
         if self.changed:
-            return f"{self.cluster} recompiled in {time}, as {self.changed}"
-        return f"{self.cluster} compiled in {time}"
+            return f"{self.cluster} recompiled in {time}, as {self.changed}{stored}"
+        return f"{self.cluster} compiled in {time}{stored}"
 
 
 @dataclass(slots=True)

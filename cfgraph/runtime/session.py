@@ -98,8 +98,8 @@ class Session:
     hold the variables. They start with the first run, and end with `close` or at the end of a
     `with` block.
 
-    With `cache`, generated code is stored in a folder of the user, and a later session with the
-    same graph and run does not analyze it again. It is off by default.
+    With `cache`, generated code and executables of XLA are stored in a folder of the user, and a
+    later session with the same graph and run makes neither again. It is off by default.
 
     A graph prints to stderr, and touches nothing else on the machine unless `allow_io`.
 
@@ -164,15 +164,16 @@ class Session:
         self._executors = Executors(self.config, state, self._meter)
         self.state, self._workers = self._executors.state, self._executors.workers
         self._lock = RLock()  # held to prepare a run, and during runs that wait for each other
+        code_cache = CodeCache() if cache is True else cache or None
         self.cluster_runner = ClusterRunner(
-            jit or ("numpy" if engine == "compiled" else None), lazy=lazy
+            jit or ("numpy" if engine == "compiled" else None), lazy=lazy, cache=code_cache
         )
         self._prepared = PreparedRuns(
             graph,
             self._executors,
             self.cluster_runner,
             self._lock,
-            CodeCache() if cache is True else cache or None,
+            code_cache,
         )
         self._names = NameResolver(graph, self._lock)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.limits import current_limits, run_interruptibly
+from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import collected_checks
 from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
@@ -27,6 +28,7 @@ from cfgraph.runtime.jax.deferred_checks import (
     guarded_loops,
 )
 from cfgraph.runtime.jax.lowering import TRACING_STEP, jax_line
+from cfgraph.runtime.jax.stored_executables import stored_executables
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList, UnknownCapacity, largest_lengths
 from cfgraph.runtime.jax.transfer import (
     AlignedArguments,
@@ -37,7 +39,11 @@ from cfgraph.runtime.jax.transfer import (
 from cfgraph.runtime.straight_line import is_known
 
 if TYPE_CHECKING:
+    from cfgraph.runtime.code_cache import CodeCache
     from cfgraph.runtime.gpu.stream import GpuStream
+
+# constants of a function whose executable is stored: it has them, and compressing takes long
+_MOST_STORED_BYTES: Final = 32 << 20
 
 
 def gpu_transfer(stream: GpuStream) -> ArrayTransfer:
@@ -88,13 +94,20 @@ class TraceableFunction:
         require_bounded(function, instances)
         self.line, _, self.has_loops = jax_line(load_jax(), function, instances, guarded=guarded)
         self.constant = constant_arguments(function, instances).union(range(constants))
+        self._constant_bytes = sum(
+            node.attr("value").array.nbytes for node in function.graph if node.op == Const.__name__
+        )
 
     def compile(
-        self, inputs: Sequence[Any], lengths: Mapping[Node, int] | None = None
+        self,
+        inputs: Sequence[Any],
+        lengths: Mapping[Node, int] | None = None,
+        cache: CodeCache | None = None,
     ) -> CompiledFunction:
         """Compile for the shapes and dtypes of these inputs, and the values of constant ones.
 
         `lengths` are the largest lengths of lists that are extended, by the node that makes one.
+        On the host executables come from the `cache`, or are stored there.
 
         Raises CompilationFailed, UnknownCapacity if it needs `lengths`, RunTimeout at the deadline,
         and what handlers of signals raise.
@@ -102,9 +115,14 @@ class TraceableFunction:
         if not isinstance(self.transfer, HostTransfer):  # streams of a GPU belong to a thread
             return self._compile(inputs, lengths)
 
+        if self._constant_bytes > _MOST_STORED_BYTES:
+            cache = None
+
         def work() -> CompiledFunction:
-            with xla_context():  # of this thread
-                return self._compile(inputs, lengths)
+            with xla_context(), stored_executables(cache) as stored:  # of this thread
+                compiled = self._compile(inputs, lengths)
+                compiled.is_stored = stored.compiled_nothing
+                return compiled
 
         return run_interruptibly(work)
 
@@ -135,8 +153,11 @@ class CompiledFunction:
     """A body compiled for one signature; construction compiles it and runs it once.
 
     Tracing records the origin of each output: computed, constant, or a forwarded input. The last
-    computed value of a body with checks is their conjunction.
+    computed value of a body with checks is their conjunction. `is_stored` is true if a cache had
+    the executable.
     """
+
+    is_stored = False
 
     def __init__(
         self,
