@@ -7,17 +7,21 @@ As in a just-in-time compiler, time that was spent predicts time that will be: a
 pays for a compilation. Each combination of feed shapes is decided by itself. The time to compile is
 estimated from the nodes of the run. The trial runs both in turn and compares their times: after a
 compilation the same code of a process may take longer than before.
+
+A session with a cache stores that a run moved to XLA, and how long it took to start: a later
+process, which finds the executable there, moves as soon as that is paid once.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from time import perf_counter as clock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -28,14 +32,21 @@ from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import is_product, lookup
 from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
 
+if TYPE_CHECKING:
+    from cfgraph.runtime.code_cache import CacheEntry
+
 # seconds of a compilation, fitted to recorded models: 0.3 to 4 times the time that it takes
 _COMPILE_BASE: Final = 0.2
 _COMPILE_PER_NODE: Final = 0.0025
 _COMPILE_PER_PRODUCT: Final = 0.04
 _COMPILE_PER_DRAW: Final = 0.025
-_IMPORT_JAX: Final = 2.0
+_IMPORT_JAX: Final = 0.5
+# the share of a compilation that remains where a cache has the executable: tracing and reading
+_STORED_SHARE: Final = 0.5
 # seconds of generated code per estimated second of compiling, before XLA compiles
 PAYMENT: Final = 2.0
+# the share of it for a run that has moved to XLA in an earlier process
+_PROVEN_SHARE: Final = 0.5
 # runs that are compared, of both engines
 _TRIAL_RUNS: Final = 5
 # XLA must take at most this fraction of the time of generated code
@@ -103,11 +114,14 @@ class RunTimes:
 class RepeatedRun:
     """Times and phase of one run with feeds of the same shapes.
 
-    `estimate` is the seconds that compiling takes.
+    `estimate` is the seconds that compiling takes, unless the `entry` of a cache has them.
     """
 
-    def __init__(self, estimate: float) -> None:
-        self.estimate = estimate
+    def __init__(self, estimate: float, entry: CacheEntry | None = None) -> None:
+        self._entry = entry
+        stored = None if entry is None else _stored_seconds(entry)
+        self.is_proven = stored is not None
+        self.estimate = estimate if stored is None else min(stored, estimate)
         self.phase = Phase.GENERATED
         self.generated, self.xla = RunTimes(), RunTimes()
         # runs that compile, and those of generated code in turn with runs of XLA
@@ -160,6 +174,8 @@ class RepeatedRun:
             return
         self.generated.add(seconds)
         needed = PAYMENT * (self.estimate + (0.0 if "jax" in sys.modules else _IMPORT_JAX))
+        if self.is_proven:
+            needed *= _PROVEN_SHARE
         is_paid = self.generated.total > needed and self.generated.count >= _TRIAL_RUNS
         if self.phase is Phase.GENERATED and is_paid:
             self.phase = Phase.TRIAL
@@ -186,10 +202,19 @@ class RepeatedRun:
             self.reject(f"it takes {self._times}")
         else:
             self.phase = Phase.XLA
+            share = 1.0 if self.is_proven else _STORED_SHARE
+            self._store({"seconds": share * self.compiling.total})
 
     def reject(self, reason: str) -> None:
         """Use generated code from now on."""
         self.phase, self.reason = Phase.REJECTED, reason
+        if self.is_proven:
+            self._store({})
+
+    def _store(self, times: dict[str, float]) -> None:
+        """Store what the next process has to know."""
+        if self._entry is not None:
+            self._entry.store(json.dumps(times).encode())
 
     @property
     def _times(self) -> str:
@@ -216,16 +241,24 @@ def _duration(seconds: float) -> str:
     return format_duration(seconds * 1e9)
 
 
+def _stored_seconds(entry: CacheEntry) -> float | None:
+    """The seconds that an earlier process took to start XLA for a run that moved to it, or None."""
+    try:
+        return float(json.loads(entry.load() or b"{}")["seconds"])
+    except (ValueError, LookupError, TypeError):  # no entry, or not one of ours
+        return None
+
+
 def _fed_shape(value: Any) -> Any:
     """The shape of a fed value, or of the value of a fed variable."""
     return getattr(value.value if isinstance(value, Variable) else value, "shape", None)
 
 
 class XlaTier:
-    """The repeated runs of one fetch-set, by the shapes of the feeds."""
+    """The repeated runs of one fetch-set, by the shapes of the feeds; `entry` has its code."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self.estimate = compile_seconds(nodes)
+    def __init__(self, nodes: Iterable[Node], entry: CacheEntry | None = None) -> None:
+        self.estimate, self._entry = compile_seconds(nodes), entry
         self._runs: dict[tuple[Any, ...], RepeatedRun] = {}
 
     @property
@@ -240,5 +273,8 @@ class XlaTier:
         )
         run = self._runs.get(shapes)
         if run is None and len(self._runs) < _MAX_SHAPES:
-            run = self._runs.setdefault(shapes, RepeatedRun(self.estimate))
+            entry = self._entry
+            if entry is not None:
+                entry = replace(entry, parts=(*entry.parts, "xla", shapes))
+            run = self._runs.setdefault(shapes, RepeatedRun(self.estimate, entry))
         return run

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cfgraph.runtime import xla_tier
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.compiled_cluster import Compilation
 from cfgraph.runtime.jax import compile as jax_compile
 from cfgraph.runtime.jax import stored_executables
 from cfgraph.runtime.session import Session
+from cfgraph.runtime.xla_tier import Phase, RepeatedRun
 from tests.cli.conftest import command
-from tests.runtime.test_xla_tier import TRAINING, initialized, steps
+from tests.runtime.test_xla_tier import TRAINING, at_once, initialized, phase, steps
 
-__all__ = ["command"]
+__all__ = ["at_once", "command"]
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
 
@@ -119,3 +121,43 @@ def test_commands_share_executables_unless_no_cache(
     outputs = [command(*line, *options).out for options in (["--no-cache"], [], [])]
     assert len(executables(folder)) == 1
     assert len({output.partition("compiled")[0] for output in outputs}) == 1
+
+
+def test_a_run_that_moved_to_xla_moves_sooner_in_the_next_session(
+    at_once: None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(**options: Any) -> RepeatedRun:
+        made = initialized(TRAINING, cache=CodeCache(folder=folder), **options)
+        steps(made, 12)
+        assert phase(made) is Phase.XLA
+        assert made._last is not None
+        assert made._last.repeated is not None
+        return made._last.repeated
+
+    monkeypatch.setattr(xla_tier, "compile_seconds", lambda nodes: 1e-9)
+    assert not run().is_proven
+    second = run()
+    assert second.is_proven
+    (cluster,) = executables(folder)
+    assert cluster.stat().st_size > 0
+    assert second.estimate == 1e-9  # the least of what was measured and estimated
+
+
+def test_a_proven_run_pays_its_start_once(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
+    monkeypatch.setattr(xla_tier, "_TRIAL_RUNS", 1)
+    entry = CodeCache(folder=folder).entry("run")
+    for content, expected in [
+        (b'{"seconds": 0.5}', 0.5),
+        (b'{"seconds": 9}', 1.0),
+        (b"{}", None),
+        (b"[1]", None),
+        (b"\xff", None),
+    ]:
+        entry.store(content)
+        run = RepeatedRun(1.0, entry)
+        assert (run.estimate if run.is_proven else None) == expected
+        run.add_generated(0.6)
+        assert run.uses_xla == (expected == 0.5)
+        run.reject("it takes longer")
+        assert RepeatedRun(1.0, entry).is_proven is False

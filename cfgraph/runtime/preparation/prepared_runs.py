@@ -51,8 +51,8 @@ class PreparedRun:
 
     `fed_fetches` are the indices of fetches that are fed, and of their feeds.
     `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
-    plans: a second simulator needs its own plans. `clusters` runs its clusters. `plan_xla` plans a
-    run that may move to XLA; the second run makes its `tier`.
+    plans: a second simulator needs its own plans. `clusters` runs its clusters, and `entry` has its
+    code in a cache. `plan_xla` plans a run that may move to XLA; the second run makes its `tier`.
     """
 
     run: PlannedRun
@@ -61,6 +61,7 @@ class PreparedRun:
     guard: AbstractContextManager[object]
     clusters: ClusterRunner
     blas_threads: int | None = None
+    entry: CacheEntry | None = None
     plan_xla: Callable[[State], tuple[PlannedRun, ClusterRunner]] | None = None
     tier: XlaTier | None = None
     has_run: bool = False
@@ -92,7 +93,7 @@ class PreparedRun:
             if not has_jax():
                 self.plan_xla = None
                 return None
-            self.tier = XlaTier(self.run.plans[0].nodes)
+            self.tier = XlaTier(self.run.plans[0].nodes, self.entry)
         repeated = self.tier.repeated_run(feeds)
         if self.xla is not None and not self.tier.may_use_xla:
             self.xla = None  # its code, and constants in it, take memory
@@ -368,22 +369,20 @@ class PreparedRuns:
         feed_of = {tensor: index for index, tensor in enumerate(spec.feeds)}
         fed_fetches = {i: feed_of[x] for i, x in enumerate(spec.fetches) if x in feed_of}
         spec = inline_partly_needed(spec)
+        entry = None if token_reason else self._cache_entry(spec, config)
         run = plan_run(
-            spec,
-            config,
-            self.clusters,
-            token_reason,
-            without_values=key[3],
-            entry=None if token_reason else self._cache_entry(spec, config),
+            spec, config, self.clusters, token_reason, without_values=key[3], entry=entry
         )
         guard = self._lock if _is_exclusive(config, self._graph) else nullcontext()
         threads = config.blas_threads
         if isinstance(threads, str):
             fed = dict(zip(run.spec.feeds, values, strict=True))
             threads = auto_threads(run.spec.graph, run.plans, fed)
-        prepared = PreparedRun(run, self._executors, fed_fetches, guard, self.clusters, threads)
+        prepared = PreparedRun(
+            run, self._executors, fed_fetches, guard, self.clusters, threads, entry
+        )
         if run.compiled is not None and self._may_use_xla and not spec.groups:
-            prepared.plan_xla = partial(_plan_xla_run, spec, config, run)
+            prepared.plan_xla = partial(_plan_xla_run, spec, config, run, self._cache)
         return prepared
 
     def _cache_entry(self, spec: RunSpec, config: RunConfig) -> CacheEntry | None:
@@ -409,6 +408,7 @@ def _plan_xla_run(
     spec: RunSpec,
     config: RunConfig,
     generated: PlannedRun,
+    cache: CodeCache | None,
     state: State,
 ) -> tuple[PlannedRun, ClusterRunner]:
     """Plan a run of generated code again, with clusters that XLA compiles, and their runner.
@@ -425,7 +425,7 @@ def _plan_xla_run(
         if variable_key(node) not in valued:
             message = f"the variable {node.name} has no value"
             raise Unsupported(message)
-    clusters = ClusterRunner("xla", prefixes_errors=False)
+    clusters = ClusterRunner("xla", prefixes_errors=False, cache=cache)
     run = plan_run(spec, replace(config, jit="xla", regions=True), clusters, "")
     remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)
     compiled, original = run.compiled, generated.compiled
