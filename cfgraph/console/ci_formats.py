@@ -12,14 +12,13 @@ from xml.etree import ElementTree
 from cfgraph.analysis.findings import LEVELS, Finding, catalog
 from cfgraph.cli.json_output import render_json
 from cfgraph.errors import UsageError
-from cfgraph.ir.printable import clean_lines
+from cfgraph.ir.printable import clean_lines, clean_markdown
 from cfgraph.version import __version__
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _GITHUB_LEVELS: Final = {"error": "error", "warning": "warning", "note": "notice"}
 # a summary in Markdown has at most 1 MiB on GitHub; the other formats have all findings
 _MAX_ROWS: Final = 50
-_MARKDOWN_SYNTAX: Final = re.compile(r"[\\`*_\[\]<>|~&#]")
 # characters that XML does not allow, not even escaped
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -178,21 +177,16 @@ def _markdown_table(command: str, subject: FindingSubject) -> str:
     counts = [(sum(item.level == level for item in subject.findings), level) for level in LEVELS]
     words = [f"{count} {level}{'s' * (count > 1)}" for count, level in counts if count]
     nothing = "no differences" if command == "diff" else "no findings"
-    lines = [f"**{_markdown_text(subject.path)}**: {', '.join(words) or nothing}"]
+    lines = [f"**{clean_markdown(subject.path)}**: {', '.join(words) or nothing}"]
     if subject.findings:
         lines += ["", "| level | code | finding |", "| --- | --- | --- |"]
     for item in subject.findings[:_MAX_ROWS]:
         entry = catalog().get(item.code or "")
         code = f"[{item.code}]({entry.page})" if entry else item.code or ""
-        lines.append(f"| {item.level} | {code} | {_markdown_text(_full_message(item))} |")
+        lines.append(f"| {item.level} | {code} | {clean_markdown(_full_message(item))} |")
     if (more := len(subject.findings) - _MAX_ROWS) > 0:
         lines += ["", f"and {more} more"]
     return "".join(f"{line}\n" for line in lines)
-
-
-def _markdown_text(text: str) -> str:
-    escaped = _MARKDOWN_SYNTAX.sub(r"\\\g<0>", clean_lines(text))
-    return "<br>".join(escaped.split("\n"))
 
 
 CI_FORMATS: Final[dict[str, Callable[[str, Iterable[FindingSubject], str], str]]] = {

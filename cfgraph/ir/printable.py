@@ -20,6 +20,7 @@ _NEITHER_TAB_NOR_NEWLINE: Final = (
 _UNSAFE: Final = re.compile(f"[\t\n{_NEITHER_TAB_NOR_NEWLINE}]")
 _UNSAFE_IN_LINES: Final = re.compile(f"[\t{_NEITHER_TAB_NOR_NEWLINE}]")
 _UNSAFE_IN_LAYOUT: Final = re.compile(f"[{_NEITHER_TAB_NOR_NEWLINE}]")
+_MARKDOWN_SYNTAX: Final = re.compile(r"[\\`*_\[\]<>|~&#]")
 _LATIN_1: Final = 0xFF
 _BASIC_PLANE: Final = 0xFFFF
 
@@ -37,6 +38,11 @@ def clean_lines(text: str) -> str:
 def clean_layout(text: str) -> str:
     """Escape control and invisible format characters other than line breaks and tabs."""
     return text if text.isprintable() else _UNSAFE_IN_LAYOUT.sub(_escape, text)
+
+
+def clean_markdown(text: str) -> str:
+    """Escape these characters and Markdown, also in a cell of a table."""
+    return _MARKDOWN_SYNTAX.sub(r"\\\g<0>", clean_lines(text)).replace("\n", "<br>")
 
 
 def clean_json(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -94,6 +95,11 @@ def test_an_issue_quotes_what_the_graph_says(pool: ModePool) -> None:
     )
     row = next(line for line in lines if line.startswith("| `autojit`"))
     assert row.replace(r"\|", "").count("|") == 3
+
+
+def test_an_issue_escapes_what_markdown_takes_for_emphasis(pool: ModePool) -> None:
+    text = issue_text(fault(pool, constant("__no__kernel")), Culprit())
+    assert "__no" not in re.sub("`.*?`|```.*?```", "", text, flags=re.DOTALL)
 
 
 def test_a_report_is_for_the_simplest_mode_that_fails(pool: ModePool) -> None:

@@ -30,14 +30,13 @@ from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.ir.printable import clean
+from cfgraph.ir.printable import clean, clean_markdown
 from cfgraph.limits import check_deadline
 from cfgraph.passes.lower.lower import lower
 
 _MAX_ITEMS: Final = 8
 _MAX_VALUE: Final = 40
 _BACKTICKS: Final = re.compile("`+")
-_MARKUP: Final = re.compile(r"[\\`*\[\]<>|&#]")
 _QUOTED: Final = re.compile("`([^`]+)`")
 _DEAD: Final = "Dead: the tensor has no value, since an untaken branch of a Switch leads to it."
 
@@ -121,23 +120,18 @@ def issue_text(fault: ModeFault, culprit: Culprit) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plain(text: str) -> str:
-    """Escape Markdown in a line, also in a cell of a table."""
-    return _MARKUP.sub(r"\\\g<0>", clean(text))
-
-
 def _title(text: str) -> str:
     """Return a text without escapes, which the title of an issue would show."""
     label, colon, message = text.partition(": ")
     return colon.join(
-        _code(part) if _MARKUP.search(part) else clean(part) for part in (label, message)
+        part if clean_markdown(part) == part else _code(part) for part in (label, message)
     )
 
 
 def _prose(text: str) -> str:
     """Escape Markdown in a line, except for names in backticks."""
     parts = _QUOTED.split(text)
-    return "".join(_code(part) if n % 2 else _plain(part) for n, part in enumerate(parts))
+    return "".join(_code(part) if n % 2 else clean_markdown(part) for n, part in enumerate(parts))
 
 
 def _code(text: str) -> str:
@@ -170,7 +164,7 @@ def _values(fault: ModeFault) -> Iterator[str]:
         returned = "no value" if gap.after is None else _code(summary_text(gap.after))
         yield f"- {_code(gap.what)}: expected {expected}, returned {returned}"
     if fault.delta.failure is not None:
-        yield f"- {_plain(fault.delta.failure.message)}"
+        yield f"- {clean_markdown(fault.delta.failure.message)}"
         for line in (fault.delta.failure.hint or "").splitlines():
             yield f"  - {_code(line)}"
 
@@ -180,7 +174,8 @@ def _modes(fault: ModeFault) -> Iterator[str]:
     yield "| --- | --- |"
     verdicts = agreeing_modes(fault.oracle, fault.graph)
     for name, verdict in verdicts.items():
-        yield f"| `{name}` | {_agreement(fault) if verdict == AGREES else _plain(verdict)} |"
+        result = _agreement(fault) if verdict == AGREES else clean_markdown(verdict)
+        yield f"| `{name}` | {result} |"
     if any("dead" in verdict for verdict in verdicts.values()):
         yield from ("", _DEAD)
 
@@ -204,7 +199,7 @@ def _liveness(fault: ModeFault, culprit: Culprit) -> Iterator[str]:
             condition = analysis.describe(analysis.of(lowered.tensor(name)))
             yield f"- In the graph, {_code(name)} {_prose(condition)}."
     except CfgraphError as error:
-        yield f"- The liveness of the graph is not known: {_plain(error.message)}"
+        yield f"- The liveness of the graph is not known: {clean_markdown(error.message)}"
     for name, condition in (culprit.conditions or {}).items():
         yield (
             "- In `rewritten.graph`, which TensorFlow runs instead, "
@@ -216,11 +211,11 @@ def _first_node(fault: ModeFault) -> Iterator[str]:
     first = fault.delta.first
     if first is None:
         return
-    node = f"{_code(first.node)} ({_plain(first.op)})"
-    yield f"- First node that differs: {node}, {_plain(fault.with_sides(first.message))}."
+    node = f"{_code(first.node)} ({clean_markdown(first.op)})"
+    yield f"- First node that differs: {node}, {clean_markdown(fault.with_sides(first.message))}."
     for name, function in fault.graph.functions.items():
         ops = dict.fromkeys(node.op for node in function.definition.nodes)
-        yield f"- Ops of {_code(name)}: {_plain(', '.join(ops))}."
+        yield f"- Ops of {_code(name)}: {clean_markdown(', '.join(ops))}."
 
 
 def _culprit_lines(mode: Mode, culprit: Culprit) -> Iterator[str]:
@@ -232,7 +227,7 @@ def _culprit_lines(mode: Mode, culprit: Culprit) -> Iterator[str]:
     for finding in culprit.findings:
         node = _code(finding.node or "")
         yield f"- `cfgraph check rewritten.graph`: {finding.code}, node {node}:"
-        yield f"  {_plain(finding.message)}"
+        yield f"  {clean_markdown(finding.message)}"
     for line in culprit.remarks:
         yield f"- TensorFlow prints: {_code(line)}"
     for cluster in culprit.clusters:
