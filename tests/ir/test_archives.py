@@ -215,6 +215,16 @@ def test_a_file_that_is_in_it_twice_is_not_overwritten(fixtures: Path, tmp_path:
         cfgraph.restore(path)
 
 
+def test_a_damaged_archive_is_not_taken_for_a_full_disk(fixtures: Path, tmp_path: Path) -> None:
+    path = tmp_path / "hub.tar.gz"
+    files = {**tree(fixtures / "saved_model"), "z": bytes(200_000)}
+    data = bytearray(gzip.compress(tarred(files)[:-100_000]))
+    data[-8] ^= 1  # the checksum, which follows the half of a file
+    path.write_bytes(data)
+    with pytest.raises(InvalidInput, match=r"the tar\.gz archive is truncated or corrupt: CRC"):
+        cfgraph.restore(path)
+
+
 def test_an_encrypted_archive_says_so() -> None:
     data = bytearray(zipped({"x.graph": GRAPH}))
     entry = data.index(b"PK\x01\x02")

@@ -163,6 +163,8 @@ class Archive:
                     output.write(chunk)
         except FileExistsError:
             raise _damage_error(self.kind, f"{file.name!r} is in it twice") from None
+        except gzip.BadGzipFile as error:
+            raise _damage_error(self.kind, str(error)) from None
         except OSError as error:
             message = f"the archive cannot be unpacked to {path.parent}: {error.strerror or error}"
             raise UsageError(message, hint="$TMPDIR names a folder with more space") from None
