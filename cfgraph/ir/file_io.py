@@ -401,6 +401,14 @@ def _size_error() -> InvalidInput:
     return InvalidInput(f"the input exceeds {MAX_BYTES} bytes", code="CFG002")
 
 
+def require_readable_size(size: int) -> None:
+    """Raise InvalidInput for a graph of more bytes than are read again, or protobuf allows."""
+    if size > MAX_BYTES:
+        message = f"the graph cannot be written: it has {size} bytes, at most {MAX_BYTES} are read"
+        hint = "keep large weights in variables of a checkpoint"
+        raise InvalidInput(message, hint=hint, code="CFG111")
+
+
 def decompress(data: bytes) -> bytes:
     """Decompress gzip data; other data is returned unchanged.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.file_io import StagedFiles, decompress, require_path
+from cfgraph.ir.file_io import StagedFiles, decompress, require_path, require_readable_size
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
@@ -174,8 +174,11 @@ def _graph_pieces(graph: Graph, format: str) -> Iterable[bytes]:
     if format == "pb":
         return pieces_of(graph_def.graph_to_proto(graph))
     if format == "pbtxt":
-        return (containers.to_pbtxt(graph_def.graph_to_proto(graph)),)
-    return (print_graph(graph).encode() or b"versions\n",)  # an empty file is not a graph
+        text = containers.to_pbtxt(graph_def.graph_to_proto(graph))
+    else:
+        text = print_graph(graph).encode() or b"versions\n"  # an empty file is not a graph
+    require_readable_size(len(text))
+    return (text,)
 
 
 def pbtxt_lines(graph: Graph) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import InvalidInput
+from cfgraph.ir import file_io
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32, string
 from cfgraph.ir.graph import Graph
@@ -161,7 +162,7 @@ def test_a_graph_too_large_to_be_read_is_not_written(
     large: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_large_function(large)
-    monkeypatch.setattr(file_contents, "MAX_BYTES", large.stat().st_size * 3 // 2)
+    monkeypatch.setattr(file_io, "MAX_BYTES", large.stat().st_size * 3 // 2)
     before = sorted(large.parent.iterdir())
     result = command("lower", str(large), "-o", str(large.with_name("lowered.pb")))
     assert result.code == 3

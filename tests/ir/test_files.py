@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir import file_io
 from cfgraph.ir.files import (
     FORMATS,
     decode_graph,
@@ -295,3 +296,14 @@ def test_a_checkpoint_alone_is_named(fixtures: Path, tmp_path: Path) -> None:
 def test_text_that_is_not_utf8_names_the_line() -> None:
     with pytest.raises(InvalidInput, match="line 2 is not UTF-8: it has the byte 0xe9"):
         loads(b"x = A()\n# caf\xe9\n")
+
+
+@pytest.mark.parametrize("name", ["g.pb", "g.pbtxt", "g.graph", "g.graph.gz"])
+def test_a_graph_of_more_bytes_than_are_read_is_not_written(
+    name: str, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_io, "MAX_BYTES", len(dumps(graph)) - 1)
+    with pytest.raises(InvalidInput, match="the graph cannot be written") as caught:
+        save(graph, tmp_path / name)
+    assert caught.value.code == "CFG111"
+    assert list(tmp_path.iterdir()) == []

@@ -26,7 +26,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.file_io import MAX_BYTES
+from cfgraph.ir.file_io import MAX_BYTES, require_readable_size
 from cfgraph.ir.serde.varints import read_varint, write_varint
 
 MIN_FILE_BYTES: Final = 64 << 20
@@ -297,10 +297,7 @@ def message_pieces(data: bytes, descriptor: Any) -> Iterator[bytes]:
     parts: Sequence[bytes | _Content] = [data]
     if has_references(data):
         parts = _expanded(data, descriptor)
-    if (size := _total_size(parts)) > MAX_BYTES:
-        message = f"the graph cannot be written: it has {size} bytes, at most {MAX_BYTES} are read"
-        hint = "keep large weights in variables of a checkpoint"
-        raise InvalidInput(message, hint=hint, code="CFG111")
+    require_readable_size(_total_size(parts))
     return chain.from_iterable(map(_part_pieces, parts))
 
 
