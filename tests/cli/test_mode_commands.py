@@ -44,6 +44,19 @@ def test_a_mode_that_is_not_compared_is_in_the_document(
     assert "UnimplementedError" in modes["tensorflow:lite"]["unsupported"]
 
 
+def test_a_long_reason_is_wrapped_on_a_terminal(
+    planted: None, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    graph = saved(tmp_path / "g.pb", "one_mode")
+    done = command(
+        "diff", graph, "--run", "--with", "tensorflow", "--color", "never", terminal=True
+    )
+    lines = [line for line in done.lines if not line.startswith("  at ")]
+    print(done.out)
+    assert max(map(len, lines)) <= 80
+
+
 def test_modes_of_which_none_is_compared_are_unsupported(
     planted: None, command: Any, tmp_path: Path
 ) -> None:

@@ -128,7 +128,7 @@ class ModeReport:
                 style = (
                     "dim" if mode in self.unsupported else "red" if self.deltas[mode] else "green"
                 )
-                out.line(f"{mode.text:<20}  {self.verdict(mode)}", style)
+                out.line(out.wrapped(f"{mode.text:<20}  {self.verdict(mode)}"), style)
         for mode in differing[:1] or [*self.deltas][: len(self.modes.modes) == 1]:
             out.line(f"A: {self.reference}, B: {mode.text} {self.version}", "bold")
             print_runs(out, self.deltas[mode], graphs, self.full)

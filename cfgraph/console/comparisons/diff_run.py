@@ -138,7 +138,7 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
     if len(delta.gaps) > MAX_DIFFERENCES and not full:
         out.line(f"and {len(delta.gaps) - MAX_DIFFERENCES} more; --full prints them", "dim")
     if delta.failure is not None:
-        out.line(f"B fails: {delta.failure.message}", "red")
+        out.line(out.wrapped(f"B fails: {delta.failure.message}"), "red")
         if where := delta.failure.where():
             out.line(f"  at {where}")
         for line in (delta.failure.hint or "").splitlines():
