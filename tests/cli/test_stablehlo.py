@@ -58,6 +58,8 @@ def test_show_lists_functions_loops_and_conditionals(command: Command, model: Pa
     assert [(part["name"], part["kind"], part["types"]) for part in module["parts"]] == PARTS
     text = command("show", model).out
     assert all(re.search(rf"^  {re.escape(part[0])} .*{part[1]}", text, re.M) for part in PARTS)
+    assert "cfgraph run" in text
+    assert "cfgraph grad" not in text, "jax2tf prevents gradients"
 
 
 def test_explain_prints_the_module_up_to_a_limit(command: Command, lowered: Path) -> None:

@@ -20,6 +20,9 @@ from cfgraph.ir.serde.saved_model import SavedModelContents, SavedSignature, Sig
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ir.units import format_byte_size
+from cfgraph.ops.families.constants import PreventGradient
+from cfgraph.ops.families.stablehlo import XlaCallModule
+from cfgraph.ops.opdef.op import lookup
 
 # the scope of added gradients, unless the graph has such a scope
 _GRADIENTS: Final = "gradients"
@@ -123,7 +126,10 @@ def saved_model_commands(graph: Graph, path: str, contents: SavedModelContents) 
     Empty if there is no such signature, or if an op that it needs cannot run.
     """
     signature = contents.default_signature
-    if signature is None or not signature.outputs or not _can_run(graph, signature):
+    if signature is None or not signature.outputs:
+        return []
+    ops = _needed_ops(graph, signature)
+    if ops is None or any(op_support(graph, op) in _UNRUNNABLE for op in ops):
         return []
     path = f"./{path}" if path.startswith("-") else path
     folder = shlex.quote(path)
@@ -135,7 +141,7 @@ def saved_model_commands(graph: Graph, path: str, contents: SavedModelContents) 
         f"cfgraph diff {folder} lowered.pb --run --signature {name}{_feeds(strings)}",
     ]
     ys, xs = _floats(signature.outputs), _floats(signature.inputs)
-    if ys and xs:
+    if ys and xs and not any(map(_has_no_gradient, ops)):
         names = f"--ys {shlex.quote(ys[0].name)} --xs {shlex.quote(xs[0].name)}"
         commands.append(f"cfgraph grad {folder} {names} -o gradients.pb")
         gradient = f"{_GRADIENTS}/{node_name(xs[0].tensor)}"
@@ -156,16 +162,20 @@ def _floats(tensors: Iterable[SignatureTensor]) -> list[SignatureTensor]:
     return [item for item in tensors if item.dtype.kind == "float"]
 
 
-def _can_run(graph: Graph, signature: SavedSignature) -> bool:
-    """True if the graph has the outputs, and a kernel for each op that they need."""
+def _has_no_gradient(op: str) -> bool:
+    """True for an op through which a function of jax prevents gradients, or has none."""
+    definition = lookup(op)
+    return definition is not None and issubclass(definition, (PreventGradient, XlaCallModule))
+
+
+def _needed_ops(graph: Graph, signature: SavedSignature) -> set[str] | None:
+    """The ops that the outputs need, or None if the graph lacks an output."""
     names = [node_name(item.tensor) for item in signature.outputs]
     if not all(name in graph for name in names):
-        return False
+        return None
     fed = {node_name(item.tensor) for item in signature.inputs}
-    needed = [
-        node for node in ancestors(graph, [graph[name] for name in names]) if node.name not in fed
-    ]
-    return not any(op_support(graph, op) in _UNRUNNABLE for op in _all_ops(graph, needed))
+    needed = ancestors(graph, [graph[name] for name in names])
+    return set(_all_ops(graph, [node for node in needed if node.name not in fed]))
 
 
 def _all_ops(graph: Graph, nodes: Iterable[Node]) -> Iterator[str]:
