@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,6 +47,12 @@ class SignatureNames:
                 message = f"{name!r} is a name of the signature {' and of '.join(owners)}"
                 options = " or ".join(f"--signature {owner}" for owner in owners)
                 raise UsageError(message, hint=f"add {options}")
+
+    def listing(self, without: Container[str] = ()) -> str:
+        """List the names with their tensors, except for some tensors, for a note."""
+        pairs = {**self.outputs, **self.inputs}.items()
+        listed = [f"{name} is {tensor}" for name, tensor in pairs if tensor not in without]
+        return first_names(listed, _MAX_LISTED)
 
     def labels(self, graph: Graph) -> dict[Output, str]:
         """Return the names of the output tensors."""
@@ -123,7 +129,4 @@ def note_lost_names(names: SignatureNames, path: str) -> None:
     """Note the tensors that a signature names, for a written file, which has no signatures."""
     if os.path.isdir(path) or not (names.inputs or names.outputs):
         return
-    pairs = {**names.outputs, **names.inputs}.items()
-    listed = first_names([f"{name} is {tensor}" for name, tensor in pairs], _MAX_LISTED)
-    text = f"note: {path} has no signatures: {listed};\n  -o FOLDER/ writes a SavedModel"
-    note(text)
+    note(f"note: {path} has no signatures: {names.listing()};\n  -o FOLDER/ writes a SavedModel")

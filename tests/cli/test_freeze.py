@@ -107,6 +107,7 @@ def test_saved_models_agree_on_their_signature(
     assert done.code == 0, done.err
     frozen = cfgraph.load(tmp_path / "o.pb")
     assert not {"VarHandleOp", "ReadVariableOp"} & frozen.ops
+    assert f"x is {signature or 'serving_default'}_x:0" in done.err
 
 
 def test_tables_stay_with_their_initializers(command: Any, fixtures: Path, tmp_path: Path) -> None:

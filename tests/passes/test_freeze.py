@@ -284,3 +284,12 @@ def test_names_of_all_rounds_are_composed() -> None:
     assert report.names["i:0"] == ("x:0",)
     assert report.names["m:0"] == ("x:0",)
     assert all(name.rpartition(":")[0] in found for (name,) in report.names.values())
+
+
+def test_a_handle_that_is_an_input_is_named() -> None:
+    found = graph("""
+        h = Placeholder() {dtype=resource, shape=[]}
+        y = ReadVariableOp(h) {dtype=float32}
+    """)
+    (warning,) = cfgraph.freeze(found, outputs=["y"]).warnings
+    assert warning == "no variables for the inputs h:0, which are handles; freeze the SavedModel"

@@ -31,10 +31,11 @@ _MAX_NAMES = 4
 
 @dataclass(slots=True)
 class FrozenGraph(PassResult[FreezeOptions, Frozen]):
-    """A frozen graph, with the number of its functions before."""
+    """A frozen graph, with the number of its functions before, and its names, which it loses."""
 
     command = "freeze"
     functions: int
+    lost: SignatureNames
 
     @classmethod
     def prepare(
@@ -66,7 +67,15 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
             values=values,
             keep_variables=split_names(options.keep_variables),
         )
-        return cls(graph, options, report, functions)
+        return cls(graph, options, report, functions, names)
+
+    def notes(self) -> Sequence[str]:
+        """The warnings, and the tensors that the signature names."""
+        lost = self.lost.listing(without=self.report.inputs)
+        return [
+            *PassResult.notes(self),
+            *([f"note: a frozen graph has no signature: {lost}"] * bool(lost)),
+        ]
 
     def rows(self) -> OutputTable:
         """The variables."""

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from cfgraph.analysis.effects import EffectAnalysis
+from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
@@ -363,6 +364,11 @@ class _Freezer:
         unknown = sorted({*self.kept} - {name for _, name in (*self.frozen, *self.remaining)})
         if unknown:
             yield f"no output needs a variable named {first_names(unknown, _MAX_NAMES)}"
+        inputs = [node.output() for node in self.graph if is_input(node)]
+        handles = [tensor.name for tensor in inputs if tensor.dtype and tensor.dtype.is_handle]
+        if handles:
+            names = first_names(handles, _MAX_NAMES)
+            yield f"no variables for the inputs {names}, which are handles; freeze the SavedModel"
         for table in self.tables:
             if table.initializers:
                 names = ", ".join(table.initializers)
