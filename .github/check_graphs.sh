@@ -50,15 +50,21 @@ diff=(cfgraph diff)
 if [ "$INPUT_DIFF" = values ]; then
   diff+=(--run)
 fi
-git fetch --quiet --depth=1 -- origin "$INPUT_BASE"
-mapfile -d '' -t changed < <(git diff --name-only -z --diff-filter=M FETCH_HEAD -- "${patterns[@]}")
+# the commit at which the branch left the base: later changes of the base are not this branch's
+fetch=(git fetch --quiet --filter=blob:none)
+if [ "$(git rev-parse --is-shallow-repository)" = true ]; then
+  fetch+=(--unshallow)
+fi
+"${fetch[@]}" -- origin "$INPUT_BASE"
+base=$(git merge-base HEAD FETCH_HEAD || git rev-parse FETCH_HEAD)
+mapfile -d '' -t changed < <(git diff --name-only -z --diff-filter=M "$base" -- "${patterns[@]}")
 {
   echo
   echo "## Changed graphs"
 } >> "$GITHUB_STEP_SUMMARY"
 for graph in "${changed[@]}"; do
   before=$RUNNER_TEMP/before.${graph##*/}
-  git show "FETCH_HEAD:$graph" > "$before"
+  git show "$base:$graph" > "$before"
   found=0
   echo >> "$GITHUB_STEP_SUMMARY"
   "${diff[@]}" --format markdown -- "$before" "$graph" >> "$GITHUB_STEP_SUMMARY" || found=$?

@@ -41,6 +41,7 @@ def clone(tmp_path: Path, fixtures: Path) -> Path:
     text.write_text(text.read_text().replace("= Neg(", "= Square("))
     git(made, "commit", "-qam", "second")
     git(made, "config", "uploadpack.allowAnySHA1InWant", "true")
+    git(made, "config", "uploadpack.allowFilter", "true")
     git(tmp_path, "clone", "-q", "--depth=1", "--branch=change", made.as_uri(), str(folder))
     return folder
 
@@ -106,6 +107,18 @@ def test_the_summary_has_the_graphs_and_what_changed(job: Job) -> None:
     assert "**graphs/a text.graph**: 1 error" in after
     assert "op was Neg, is Square" in after
     assert job.sarif() == []
+
+
+def test_changes_of_the_base_after_the_branch_left_it_are_not_reported(job: Job) -> None:
+    origin = job.folder / "origin"
+    git(origin, "checkout", "-q", "main")
+    (origin / "graphs" / "nested.pb").write_bytes((origin / "graphs" / "a text.graph").read_bytes())
+    git(origin, "commit", "-qam", "third")
+    done = job.run(CHECK)
+    assert (done.returncode, done.stderr) == (0, "")
+    after = job.summary.read_text().split("## Changed graphs")[1]
+    assert "**graphs/a text.graph**" in after
+    assert "nested" not in after
 
 
 def test_a_fault_fails_the_step_and_is_shown_next_to_the_file(job: Job, fixtures: Path) -> None:
