@@ -32,8 +32,8 @@ def main() -> None:
     predicted = [name for name in options.names if EXPERIMENTS[name][options.measure] is None]
     if predicted:
         parser.error(f"{predicted[0]} is not measured on one machine; omit --measure")
-    if options.graphs and options.names:
-        parser.error("--graphs writes all graphs; omit the names of experiments")
+    if options.graphs and (options.names or options.quick or options.measure or options.json):
+        parser.error("--graphs writes all graphs, and runs nothing; omit the other arguments")
     if options.graphs:
         write_graphs(options.graphs)
         return

@@ -66,7 +66,8 @@ def test_the_script_runs_an_experiment(script: Callable[..., str], tmp_path: Pat
     [
         (["swaping"], "no experiment 'swaping'"),
         (["--measure", "loops"], "loops is not measured on one machine; omit --measure"),
-        (["--graphs", "never", "loops"], "--graphs writes all graphs; omit the names"),
+        (["--graphs", "never", "loops"], "--graphs writes all graphs, and runs nothing"),
+        (["--graphs", "never", "--quick"], "--graphs writes all graphs, and runs nothing"),
     ],
 )
 def test_an_experiment_that_does_not_exist_is_rejected(
