@@ -53,11 +53,6 @@ def code_pages() -> Iterator[tuple[str, str]]:
         yield f"errors/{code}.md", _page(entry, pairs)
 
 
-def code_paths() -> list[str]:
-    """The paths of the pages."""
-    return ["errors/index.md", *(f"errors/{code}.md" for code in catalog())]
-
-
 def samples() -> dict[str, list[Sample]]:
     """The samples of each code: the graphs of fixtures/errors/, and the table next to this file."""
     found: dict[str, list[Sample]] = defaultdict(list)

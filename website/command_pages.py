@@ -23,11 +23,6 @@ def command_names() -> list[str]:
     return list(CommandFiles(COMMANDS))
 
 
-def command_paths() -> list[str]:
-    """The paths of the pages."""
-    return ["commands/index.md", *(f"commands/{name}.md" for name in command_names())]
-
-
 def command_pages() -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each page."""
     commands = CommandFiles(COMMANDS, EXAMPLES)

@@ -10,20 +10,23 @@ from typing import Any, Final
 
 from mkdocs.structure.files import File, Files
 
-from cfgraph.analysis.findings import documentation_address
+from cfgraph.analysis.findings import catalog, documentation_address
 from website.code_pages import code_pages, code_sections
 from website.command_pages import command_names, command_pages
 from website.transcripts import ROOT
 
-# pages at the top of the repository, by their name on the site
-_TOP_PAGES: Final = {
+_CODES: Final = "cfgraph/analysis/codes.toml"
+# pages of the site by their sources, those of docs/ apart
+_PAGES: Final = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "fixtures/graphs/README.md": "graphs.md",
     "fixtures/graphs": "graphs.md",
+    _CODES: "errors/index.md",
+    "docs/man": "commands/index.md",
 }
-_SOURCES: Final = {name: file for file, name in _TOP_PAGES.items() if file.endswith(".md")}
+_SOURCES: Final = {name: file for file, name in _PAGES.items() if file.endswith(".md")}
 
 
 @cache
@@ -83,7 +86,7 @@ _LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Let links to files outside of docs/ lead to their pages, or be plain text."""
+    """Let links to files of the repository lead to their pages, or be plain text."""
     path = page.file.src_uri
     source = _SOURCES.get(path, f"docs/{path}")
     return _LINK.sub(lambda match: _redirected(match, source, path), markdown)
@@ -95,10 +98,11 @@ def _redirected(match: re.Match[str], source: str, page: str) -> str:
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
     if not (ROOT / target).exists():
         return match[0]
-    if target.startswith("docs/"):
-        name: str | None = target.removeprefix("docs/")
-    else:
-        name = _TOP_PAGES.get(target)
+    name = _PAGES.get(target)
+    if target == _CODES and label in catalog():
+        name = f"errors/{label}.md"
     if name is None:
-        return label
+        if not target.startswith("docs/"):
+            return label
+        name = target.removeprefix("docs/")
     return f"[{label}]({posixpath.relpath(name, posixpath.dirname(page) or '.')}{anchor})"
