@@ -50,25 +50,21 @@ class BinaryOp(Elementwise, abstract=True):
 
     @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:
-        return neutral_operand(cls, context)
-
-
-def neutral_operand(op: type[Op], context: InferenceContext) -> int | None:
-    """The operand that an op leaves as it is since the other one is neutral and a constant."""
-    dtype = context.node.output().dtype
-    if dtype is None or dtype.is_complex or dtype.is_object:
+        """The operand that the op leaves as it is since the other one is neutral and a constant."""
+        dtype = context.node.output().dtype
+        if dtype is None or dtype.is_complex or dtype.is_object:
+            return None
+        for slot, neutral in enumerate((cls.algebra.neutral_second, cls.algebra.neutral_first)):
+            other = None if neutral is None else context.value(1 - slot)
+            if other is None or not other.size:
+                continue
+            shape = context.inputs[slot]
+            # 0 plus -0.0 is 0: neutral floats are compared with their signs
+            exact = np.full(other.shape, np.array(neutral).astype(dtype.numpy))
+            fits = not other.ndim or (shape.is_full and _covers(shape, other.shape))
+            if fits and exact.tobytes() == other.tobytes():
+                return slot
         return None
-    for slot, neutral in enumerate((op.algebra.neutral_second, op.algebra.neutral_first)):
-        other = None if neutral is None else context.value(1 - slot)
-        if other is None or not other.size:
-            continue
-        shape = context.inputs[slot]
-        # 0 plus -0.0 is 0: neutral floats are compared with their signs
-        exact = np.full(other.shape, np.array(neutral).astype(dtype.numpy))
-        fits = not other.ndim or (shape.is_full and _covers(shape, other.shape))
-        if fits and exact.tobytes() == other.tobytes():
-            return slot
-    return None
 
 
 def _covers(shape: Shape, other: tuple[int, ...]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
-from cfgraph.ops.families.arithmetic import neutral_operand
+from cfgraph.ops.families.arithmetic import BinaryOp
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -135,32 +135,26 @@ class ApproximateEqual(Elementwise):
     shape = staticmethod(lambda context: [context.inputs[0].merge(context.inputs[1])])
 
 
-class LogicalAnd(Elementwise):
+class LogicalAnd(BinaryOp):
     """Elementwise logical AND."""
 
+    attrs = ""
     signature = "x: bool, y: bool -> z: bool"
     algebra = AlgebraicFacts(
         commutes=True, boolean_semantics="and", neutral_second=1, neutral_first=1
     )
     function = operator.and_
 
-    @classmethod
-    def equal_input(cls, context: InferenceContext) -> int | None:
-        return neutral_operand(cls, context)
 
-
-class LogicalOr(Elementwise):
+class LogicalOr(BinaryOp):
     """Elementwise logical OR."""
 
+    attrs = ""
     signature = "x: bool, y: bool -> z: bool"
     algebra = AlgebraicFacts(
         commutes=True, boolean_semantics="or", neutral_second=0, neutral_first=0
     )
     function = operator.or_
-
-    @classmethod
-    def equal_input(cls, context: InferenceContext) -> int | None:
-        return neutral_operand(cls, context)
 
 
 class LogicalNot(Elementwise):

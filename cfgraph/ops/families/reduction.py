@@ -318,48 +318,37 @@ class EuclideanNorm(Reduction):
     gradient = staticmethod(euclidean_norm_gradient)
 
 
-class Max(Reduction):
+class ExtremeReduction(Reduction, abstract=True):
+    """The extreme element, which the method `function` of an array returns."""
+
+    is_exact = True
+    attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
+    function: ClassVar[str]
+    worst: ClassVar[float]  # of floats
+
+    @classmethod
+    def kernel(cls, xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        if value.size:
+            return getattr(value, cls.function)(axis=axes, keepdims=keep)
+        worst: Any = cls.worst
+        if value.dtype.kind in "iu":
+            limits = np.iinfo(value.dtype)
+            worst = limits.min if worst < 0 else limits.max
+        return xp.full(_reduced_sizes(value.shape, axes, keep), worst, value.dtype)[()]
+
+    gradient = staticmethod(extreme_gradient)
+
+
+class Max(ExtremeReduction):
     """Maximum across dimensions; of no elements, the least value of the dtype."""
 
-    ufunc, is_exact = np.maximum, True
-    attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
-
-    @staticmethod
-    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
-        if value.size == 0:
-            return xp.full(
-                _reduced_sizes(value.shape, axes, keep), least_value(value.dtype), value.dtype
-            )[()]
-        return value.max(axis=axes, keepdims=keep)
-
-    gradient = staticmethod(extreme_gradient)
+    ufunc, function, worst = np.maximum, "max", -np.inf
 
 
-class Min(Reduction):
+class Min(ExtremeReduction):
     """Minimum across dimensions; of no elements, the greatest value of the dtype."""
 
-    ufunc, is_exact = np.minimum, True
-    attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
-
-    @staticmethod
-    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
-        if value.size == 0:
-            return xp.full(
-                _reduced_sizes(value.shape, axes, keep), greatest_value(value.dtype), value.dtype
-            )[()]
-        return value.min(axis=axes, keepdims=keep)
-
-    gradient = staticmethod(extreme_gradient)
-
-
-def least_value(dtype: Any) -> Any:
-    """The least value of a NumPy dtype; -inf for floats."""
-    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
-
-
-def greatest_value(dtype: Any) -> Any:
-    """The greatest value of a NumPy dtype; inf for floats."""
-    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+    ufunc, function, worst = np.minimum, "min", np.inf
 
 
 class All(Reduction):

@@ -123,33 +123,30 @@ class SparseSegmentSqrtN(SparseSegmentOp):
     weight = 0.5
 
 
+_WITH_NUM_SEGMENTS = (
+    "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: const Tnumsegments "
+    "-> output: T"
+)
+
+
 class SparseSegmentSumWithNumSegments(SparseSegmentSum):
     """SparseSegmentSum with an explicit number of segments."""
 
-    signature = (
-        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: const Tnumsegments "
-        "-> output: T"
-    )
+    signature = _WITH_NUM_SEGMENTS
     attrs = f"T: {REAL}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
 
 
 class SparseSegmentMeanWithNumSegments(SparseSegmentMean):
     """SparseSegmentMean with an explicit number of segments."""
 
-    signature = (
-        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: const Tnumsegments "
-        "-> output: T"
-    )
+    signature = _WITH_NUM_SEGMENTS
     attrs = f"T: {_FLOAT}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
 
 
 class SparseSegmentSqrtNWithNumSegments(SparseSegmentSqrtN):
     """SparseSegmentSqrtN with an explicit number of segments."""
 
-    signature = (
-        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: const Tnumsegments "
-        "-> output: T"
-    )
+    signature = _WITH_NUM_SEGMENTS
     attrs = f"T: {_FLOAT}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
 
 
