@@ -6,8 +6,9 @@ import gc
 import importlib.util
 import os
 import re
+import signal
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def update(request: pytest.FixtureRequest) -> bool:
     """True if derived files are written rather than compared."""
     return bool(request.config.getoption("--update"))
+
+
+@pytest.fixture
+def signals_enabled() -> Iterator[None]:
+    """Deliver signals to processes even if the tests run in the background or under nohup."""
+    actions = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, action) for number, action in actions.items()}
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
 
 
 @pytest.fixture(scope="session")

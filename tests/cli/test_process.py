@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,7 @@ from tests.shell import run_line
 ENDLESS = ["--feed", "n=2000000000", "--tap", "while/add"]
 SHELL = set("|&>*")
 LINES = [line for lines in EXAMPLES.values() for line in lines]
-
-
-@pytest.fixture(autouse=True)
-def signals_enabled() -> Iterator[None]:
-    """Deliver signals to processes even if the tests run in the background or under nohup."""
-    actions = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
-    before = {number: signal.signal(number, action) for number, action in actions.items()}
-    yield
-    for number, action in before.items():
-        signal.signal(number, action)
+pytestmark = pytest.mark.usefixtures("signals_enabled")
 
 
 def start(*args: str | Path, **settings: Any) -> subprocess.Popen[bytes]:

@@ -16,9 +16,7 @@ def observed_runs(case: dict[str, Any]) -> Iterator[ExecutorRun]:
     """The runs of a case that succeed."""
     state = State()
     for run in case["runs"]:
-        feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
-        tensors = [name for name in run["fetches"] if ":" in name]
-        targets = [name for name in run["fetches"] if ":" not in name]
+        tensors, feeds, targets = recorded.run_arguments(run)
         session = Session(recorded.graph(run["graph"]), state=state, soft_placement=True)
         try:
             yield observe_run(session, tensors, feeds, targets)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.dtypes import DType
@@ -47,6 +48,24 @@ def cases(path: Path = ARCHIVE) -> tuple[dict[str, Any], ...]:
     """All cases, in the order of the archive."""
     lines = archive(path).read("cases.jsonl").decode().splitlines()
     return tuple(json.loads(line) for line in lines)
+
+
+def parameters(
+    kind: str, is_chosen: Callable[[dict[str, Any]], bool] = lambda case: True
+) -> list[Any]:
+    """The chosen cases of a kind as parameters of tests, without those tagged `host`."""
+    return [
+        pytest.param(case, id=case["id"])
+        for case in cases()
+        if case["kind"] == kind and "host" not in case["tags"] and is_chosen(case)
+    ]
+
+
+def run_arguments(run: dict[str, Any]) -> tuple[list[str], dict[str, Any], list[str]]:
+    """The tensors, feeds, and targets of a recorded run, as `Session.run` takes them."""
+    feeds = {name: array(key) for name, key in run["feeds"].items()}
+    tensors = [name for name in run["fetches"] if ":" in name]
+    return tensors, feeds, [name for name in run["fetches"] if ":" not in name]
 
 
 def graph(name: str, path: Path = ARCHIVE) -> Graph:
@@ -94,10 +113,8 @@ def _run(
     *,
     random: bool,
 ) -> str:
-    feeds = {name: array(key) for name, key in run["feeds"].items()}
+    tensors, feeds, targets = run_arguments(run)
     expected = run.get("expected") or {}
-    tensors = [name for name in run["fetches"] if ":" in name]
-    targets = [name for name in run["fetches"] if ":" not in name]
     try:
         with Session(prepare(graph(run["graph"])), **options) as session:
             values = session.run(tensors, feeds, targets, timeout=60)

@@ -70,9 +70,7 @@ def add_gradients(
 
 def _initialize(case: dict[str, Any], options: dict[str, Any]) -> None:
     for run in case["init"]:
-        feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
-        tensors = [name for name in run["fetches"] if ":" in name]
-        targets = [name for name in run["fetches"] if ":" not in name]
+        tensors, feeds, targets = recorded.run_arguments(run)
         with Session(recorded.graph(run["graph"]), **options) as session:
             session.run(tensors, feeds, targets, timeout=60)
             if options.get("workers") is not None:

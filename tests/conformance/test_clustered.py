@@ -17,11 +17,7 @@ from cfgraph.ops.opdef.op import lookup
 from tests.conformance import recorded
 from tests.sampled import in_sweep, sampled
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session" and "host" not in case["tags"]
-]
+CASES = recorded.parameters("session")
 
 
 def clustered(case: dict[str, Any], **options: Any) -> Callable[[Graph], Graph]:

@@ -10,11 +10,7 @@ import pytest
 from tests.conformance import recorded
 from tests.sampled import sampled
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session" and "host" not in case["tags"]
-]
+CASES = recorded.parameters("session")
 
 
 def _assert_agrees(case: dict[str, Any], jit: str) -> None:

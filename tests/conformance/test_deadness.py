@@ -15,11 +15,7 @@ from tests.sampled import sampled
 
 _COMPARED = 24  # predicates of a frame
 
-_CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session" and "host" not in case["tags"]
-]
+_CASES = recorded.parameters("session")
 
 
 @pytest.mark.parametrize("case", sampled(_CASES, 12))

@@ -17,8 +17,7 @@ from tests.passes.functional_structure import structure
 from tests.sampled import in_sweep, sampled
 
 CASES = [case for case in recorded.cases() if "host" not in case["tags"]]
-SESSIONS = [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] == "session"]
-GRADIENTS = [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] == "gradient"]
+SESSIONS, GRADIENTS = map(recorded.parameters, ("session", "gradient"))
 FUNCTIONAL = [pytest.param(case, id=case["id"]) for case in CASES if recorded.is_functional(case)]
 # what an inlined function does not need is not lowered, or needed by nothing once it is, so that
 # fewer conditionals and loops come back

@@ -16,13 +16,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 pytest.importorskip("tensorflow", reason="needs the extra `interop`")
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session"
-    and "host" not in case["tags"]
-    and not any(run.get("error") for run in case["runs"])
-]
+CASES = recorded.parameters(
+    "session", lambda case: not any(run.get("error") for run in case["runs"])
+)
 
 
 def disagreement(case: dict[str, Any], graph: Graph) -> str:

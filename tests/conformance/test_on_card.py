@@ -13,11 +13,7 @@ from tests.conformance.test_partitioned import CASES, GPUS, cut
 from tests.runtime.gpu.stand_in import library
 from tests.sampled import sampled
 
-GRADIENTS = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "gradient" and "host" not in case["tags"]
-]
+GRADIENTS = recorded.parameters("gradient")
 
 
 def agree(case: dict[str, Any], **options: Any) -> None:

@@ -14,11 +14,7 @@ from cfgraph.ir.library import copy_graph
 from tests.conformance import recorded
 from tests.sampled import sampled
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session" and "host" not in case["tags"]
-]
+CASES = recorded.parameters("session")
 
 
 def optimized(case: dict[str, Any]) -> Callable[[Graph], Graph]:

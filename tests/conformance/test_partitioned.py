@@ -13,11 +13,7 @@ from tests.conformance import recorded
 from tests.runtime.remote.uneven_links import UnevenThreads
 from tests.sampled import in_sweep, sampled
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session" and "host" not in case["tags"]
-]
+CASES = recorded.parameters("session")
 # a CPU, and GPUs whose memory is counted: what is not on the CPU's is copied
 GPUS = "cpu:0,gpu:0,gpu:1"
 

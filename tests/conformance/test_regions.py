@@ -10,11 +10,7 @@ import pytest
 from tests.conformance import recorded
 from tests.sampled import in_sweep
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session" and "host" not in case["tags"]
-]
+CASES = recorded.parameters("session")
 # one case in so many: all of them take a minute, and XLA compiles for a fifth of a second and more
 _EVERY = 12
 _EVERY_COMPILED = 40

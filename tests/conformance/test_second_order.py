@@ -11,11 +11,7 @@ from cfgraph.errors import ExecutionError
 from tests.conformance import recorded, second_order, second_order_tf
 from tests.sampled import in_sweep, sampled
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "gradient" and "host" not in case["tags"]
-]
+CASES = recorded.parameters("gradient")
 SMOOTH = [case for case in CASES if "random" not in case.values[0]["tags"]]
 # the gradient of a gradient array that grows: the array has a fixed size
 _FIXED_SIZE = "tensor_array_ops_test_v1/TensorArrayTest.testSkipEagerTensorArraySplitDynamic/grad56"

@@ -11,19 +11,8 @@ from cfgraph.passes.lower.lower import lower
 from tests.conformance import recorded
 from tests.sampled import sampled
 
-
-def _cases(*, functional: bool) -> list[dict[str, Any]]:
-    return [
-        case
-        for case in recorded.cases()
-        if case["kind"] == "session"
-        and "host" not in case["tags"]
-        and recorded.is_functional(case) is functional
-    ]
-
-
-def _by_id(cases: list[dict[str, Any]]) -> list[Any]:
-    return [pytest.param(case, id=case["id"]) for case in cases]
+FUNCTIONAL = recorded.parameters("session", recorded.is_functional)
+PRIMITIVE = recorded.parameters("session", lambda case: not recorded.is_functional(case))
 
 
 def _lowered(graph: Graph) -> Graph:
@@ -31,27 +20,25 @@ def _lowered(graph: Graph) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("case", _by_id(_cases(functional=False)))
+@pytest.mark.parametrize("case", PRIMITIVE)
 def test_a_session_in_primitive_form_agrees(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case)
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", _by_id(_cases(functional=True)))
+@pytest.mark.parametrize("case", FUNCTIONAL)
 def test_a_session_in_functional_form_agrees(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case)
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(_by_id(_cases(functional=True)), 6))
+@pytest.mark.parametrize("case", sampled(FUNCTIONAL, 6))
 def test_a_session_agrees_after_lowering_its_whole_graph(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, _lowered)
     assert not failure, failure
 
 
-@pytest.mark.parametrize(
-    "case", sampled(_by_id(_cases(functional=False) + _cases(functional=True)), 12)
-)
+@pytest.mark.parametrize("case", sampled(PRIMITIVE + FUNCTIONAL, 12))
 def test_a_session_agrees_under_a_random_schedule(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     failure = recorded.disagreement(case, schedule="random", schedule_seed=seed)

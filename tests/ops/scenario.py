@@ -56,6 +56,19 @@ class Sketch:
         return self("PlaceholderWithDefault", tensor, shape=UNKNOWN_SHAPE)
 
 
+def versions(scene: Callable[[Sketch, str], Runs], *suffixes: str) -> list[Scenario]:
+    """The scenario in some versions of its ops."""
+
+    def of(version: str) -> Scenario:
+        def one(g: Sketch) -> Runs:
+            return scene(g, version)
+
+        one.__name__ = f"{scene.__name__}_{version or 'V1'}"
+        return one
+
+    return [of(version) for version in suffixes]
+
+
 def array_of(value: Any) -> Any:
     """An array of what a scenario writes; Python numbers and empty lists are of 32 bits."""
     if isinstance(value, np.ndarray | np.generic):

@@ -18,11 +18,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 pytest.importorskip("tensorflow", reason="needs the extra `interop`")
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session" and not {"host", "random"} & set(case["tags"])
-]
+CASES = recorded.parameters("session", lambda case: "random" not in case["tags"])
 
 
 @pytest.mark.parametrize("case", CASES)

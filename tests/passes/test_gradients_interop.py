@@ -15,11 +15,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`").compat.v1
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "gradient" and "host" not in case["tags"]
-]
+CASES = recorded.parameters("gradient")
 
 
 def whole_graph(case: dict[str, Any]) -> Graph:

@@ -21,11 +21,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`").compat.v1
 
-CASES = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session" and "host" not in case["tags"] and recorded.is_functional(case)
-]
+CASES = recorded.parameters("session", recorded.is_functional)
 # nodes that a run adds to a graph, and that TensorFlow removes after lowering
 NOT_COUNTED = {"_Arg", "_Retval", "_Recv", "_Send", "_HostRecv", "_HostSend", "Placeholder"}
 REMOVED = {"Identity", "IdentityN"}

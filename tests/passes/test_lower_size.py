@@ -41,12 +41,8 @@ def test_calls_and_nested_conditionals_compute_what_they_should() -> None:
 
 def recorded_graphs() -> list[str]:
     """The functional graphs of recorded sessions."""
-    chosen = (
-        run["graph"]
-        for case in recorded.cases()
-        if case["kind"] == "session" and "host" not in case["tags"] and recorded.is_functional(case)
-        for run in case["runs"]
-    )
+    cases = recorded.parameters("session", recorded.is_functional)
+    chosen = (run["graph"] for case in cases for run in case.values[0]["runs"])
     return list(dict.fromkeys(chosen))
 
 

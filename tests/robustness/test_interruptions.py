@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,16 +25,7 @@ _COMMANDS = [
     ["partition", GRAPHS / "lstm_grad.pb", "--devices", "cpu:0,cpu:1", "-o", "out.pb"],
     ["cluster", GRAPHS / "lstm_grad.pb", "-o", "out.pb"],
 ]
-
-
-@pytest.fixture(autouse=True)
-def signals_enabled() -> Iterator[None]:
-    """Deliver signals to processes even if the tests run in the background or under nohup."""
-    actions = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
-    before = {number: signal.signal(number, action) for number, action in actions.items()}
-    yield
-    for number, action in before.items():
-        signal.signal(number, action)
+pytestmark = pytest.mark.usefixtures("signals_enabled")
 
 
 def start(args: list[object], folder: Path) -> subprocess.Popen[bytes]:

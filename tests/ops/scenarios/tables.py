@@ -10,27 +10,13 @@ import numpy as np
 from cfgraph.ir.dtypes import float32, int32, int64, string
 from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import Shape
-from tests.ops.scenario import Runs, Scenario, Sketch
+from tests.ops.scenario import Runs, Scenario, Sketch, versions
 
 VOCABULARY = Path(__file__).parents[3] / "fixtures/saved_model_tables/assets/vocab.txt"
 
 
 def words(*texts: str) -> Any:
     return np.array([text.encode() for text in texts], object)
-
-
-def versions(scene: Any) -> list[Scenario]:
-    """The scenario in both versions."""
-
-    def of(version: str) -> Scenario:
-        def one(g: Sketch) -> Runs:
-            runs: Runs = scene(g, version)
-            return runs
-
-        one.__name__ = f"{scene.__name__}_{version or 'V1'}"
-        return one
-
-    return [of(version) for version in ("V2", "")]
 
 
 def filled_once(g: Sketch, version: str) -> Runs:
@@ -163,10 +149,10 @@ def reserved_keys(g: Sketch) -> Runs:
 
 
 SCENES: list[Scenario] = [
-    *versions(of_a_file),
-    *versions(filled_once),
-    *versions(changing),
-    *versions(of_tensors),
+    *versions(of_a_file, "V2", ""),
+    *versions(filled_once, "V2", ""),
+    *versions(changing, "V2", ""),
+    *versions(of_tensors, "V2", ""),
     reserved_keys,
     removing,
     anonymous,

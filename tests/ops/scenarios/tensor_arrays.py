@@ -9,7 +9,7 @@ import numpy as np
 from cfgraph.ir.dtypes import float32, float64, int32, string
 from cfgraph.ir.graph import Output, Versions
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
-from tests.ops.scenario import Runs, Scenario, Sketch
+from tests.ops.scenario import Runs, Scenario, Sketch, versions
 
 
 class Array:
@@ -70,20 +70,6 @@ class Array:
         made.flow = made.handle.node.output(1) if self.version == "V3" else self.flow
         made.last = [made.handle] if self.version != "V3" else [made.flow]
         return made
-
-
-def versions(scene: Any) -> list[Scenario]:
-    """The scenario in all versions."""
-
-    def of(version: str) -> Scenario:
-        def one(g: Sketch) -> Runs:
-            runs: Runs = scene(g, version)
-            return runs
-
-        one.__name__ = f"{scene.__name__}_{version or 'V1'}"
-        return one
-
-    return [of(version) for version in ("V3", "V2", "")]
 
 
 def write_and_read(g: Sketch, version: str) -> Runs:
@@ -404,7 +390,7 @@ SCENES: list[Scenario] = [
             gradient_of_a_stack,
             gradients_put_together,
         )
-        for scene in versions(family)
+        for scene in versions(family, "V3", "V2", "")
     ),
     gradient_with_shape,
     identical_shapes,

@@ -222,24 +222,13 @@ def test_a_command_has_a_cache_by_default(
     assert len([*folder.iterdir()]) == 1
 
 
-def _cases() -> list[Any]:
-    cases = [
-        case
-        for case in recorded.cases()
-        if case["kind"] == "session" and "host" not in case["tags"]
-    ]
-    return [pytest.param(case, id=case["id"]) for case in cases]
-
-
-@pytest.mark.parametrize("case", sampled(_cases(), 12))
+@pytest.mark.parametrize("case", sampled(recorded.parameters("session"), 12))
 def test_stored_code_has_the_values_and_errors_of_generated_code(
     case: dict[str, Any], folder: Path, generated: list[Any]
 ) -> None:
     states = State(), State()
     for record in case["runs"]:
-        feeds = {name: recorded.array(key) for name, key in record["feeds"].items()}
-        tensors = [name for name in record["fetches"] if ":" in name]
-        targets = [name for name in record["fetches"] if ":" not in name]
+        tensors, feeds, targets = recorded.run_arguments(record)
         outcomes = []
         for state in states:
             graph = recorded.graph(record["graph"])

@@ -90,24 +90,13 @@ def test_the_guide_shows_the_code_of_its_loop() -> None:
 MAY_BE_DEAD = "a fetch of a run with effects may be dead"
 
 
-def _cases() -> list[Any]:
-    cases = [
-        case
-        for case in recorded.cases()
-        if case["kind"] == "session" and "host" not in case["tags"]
-    ]
-    return [pytest.param(case, id=case["id"]) for case in cases]
-
-
-@pytest.mark.parametrize("case", sampled(_cases(), 12))
+@pytest.mark.parametrize("case", sampled(recorded.parameters("session"), 12))
 def test_a_recorded_session_has_the_values_of_its_file(
     case: dict[str, Any], tmp_path: Path
 ) -> None:
     states = State(), State()
     for number, record in enumerate(case["runs"]):
-        feeds = {name: recorded.array(key) for name, key in record["feeds"].items()}
-        tensors = [name for name in record["fetches"] if ":" in name]
-        targets = [name for name in record["fetches"] if ":" not in name]
+        tensors, feeds, targets = recorded.run_arguments(record)
         options = PythonOptions(tensors, tuple(feeds), targets)
         graph = recorded.graph(record["graph"])
         session = Session(graph, engine="compiled", state=states[0], soft_placement=True)

@@ -157,22 +157,11 @@ def test_random_programs_on_random_devices_agree(first: int) -> None:
         assert pair.run(["memory:0"]) == [program.memory], seed
 
 
-def _cases() -> list[Any]:
-    cases = [
-        case
-        for case in recorded.cases()
-        if case["kind"] == "session" and "host" not in case["tags"]
-    ]
-    return [pytest.param(case, id=case["id"]) for case in cases]
-
-
-@pytest.mark.parametrize("case", sampled(_cases(), 25))
+@pytest.mark.parametrize("case", sampled(recorded.parameters("session"), 25))
 def test_recorded_sessions_on_random_devices_agree(case: dict[str, Any]) -> None:
     states, alone = {engine: State() for engine in ENGINES}, State()
     for seed, run in enumerate(case["runs"]):
-        feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
-        tensors = [name for name in run["fetches"] if ":" in name]
-        targets = [name for name in run["fetches"] if ":" not in name]
+        tensors, feeds, targets = recorded.run_arguments(run)
         try:
             graph = _placed(recorded.graph(run["graph"]), seed)
         except CfgraphError:

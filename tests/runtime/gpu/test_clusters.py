@@ -25,16 +25,8 @@ from tests.runtime.gpu.stand_in import Array, library
 from tests.sampled import sampled
 
 LSTM = {work.file: work for work in works(tiny=True) if "lstm" in work.file}
-SESSIONS = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "session" and "host" not in case["tags"]
-]
-GRADIENTS = [
-    pytest.param(case, id=case["id"])
-    for case in recorded.cases()
-    if case["kind"] == "gradient" and "host" not in case["tags"]
-]
+SESSIONS = recorded.parameters("session")
+GRADIENTS = recorded.parameters("gradient")
 
 
 @pytest.fixture

@@ -49,9 +49,7 @@ def test_values_do_not_depend_on_the_links(
     case: dict[str, Any], placement: int, engine: str
 ) -> None:
     (run,) = case["runs"]
-    feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
-    tensors = [name for name in run["fetches"] if ":" in name]
-    targets = [name for name in run["fetches"] if ":" not in name]
+    tensors, feeds, targets = recorded.run_arguments(run)
     draws = tuple(random.Random(worker) for worker in range(_WORKERS))
     graph = cut(placement, "cpu:0-3")(recorded.graph(run["graph"]))
     workers = UnevenThreads(_WORKERS, draws=draws)
