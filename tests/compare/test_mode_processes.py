@@ -84,15 +84,22 @@ def test_another_value_is_a_difference(pool: ModePool) -> None:
         ("abort", "TensorFlow (autojit) is ended by SIGABRT"),
         ("killed", "TensorFlow (autojit) is ended by SIGKILL"),
         ("exits", "TensorFlow (autojit) ends with exit status 7"),
-        ("hang", "TensorFlow (autojit) hangs: no answer within 2 s"),
+        ("hang", "TensorFlow (autojit) hangs: no answer within 0.5 s"),
         ("stops_listening", "TensorFlow (autojit) is ended by SIGKILL"),
         ("garbage", "TensorFlow (autojit) answers with garbage: a message cannot start with"),
         ("memory", "TensorFlow (autojit) runs out of memory (exit status 1)"),
         ("error", "TensorFlow (autojit) reports InvalidArgumentError: planted at {{node a}} [1,2]"),
     ],
 )
-def test_a_failing_process_is_a_finding(pool: ModePool, fault: str, message: str) -> None:
-    delta = compare(pool, fault)
+def test_a_failing_process_is_a_finding(
+    pool: ModePool, fault: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as shorter:
+        if fault == "hang":
+            shorter.setattr(pool, "seconds", 0.5)
+        elif fault == "stops_listening":
+            shorter.setattr("cfgraph.compare.tensorflow.processes._GRACE_SECONDS", 0.1)
+        delta = compare(pool, fault)
     assert isinstance(delta.failure, ExecutionError)
     assert delta.failure.message.startswith(message)
     assert not compare(pool, "fine"), "the next process is another one"

@@ -144,6 +144,8 @@ def test_long_values_are_whole_in_a_command(pool: ModePool) -> None:
     assert lines[-2].endswith(f"--feed 'x={list(range(300))}'")
 
 
-def test_a_hang_is_one_by_its_kind(pool: ModePool) -> None:
-    assert "signal.alarm(2)" in script(fault(pool, constant("hang")))
+def test_a_hang_is_one_by_its_kind(pool: ModePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as shorter:
+        shorter.setattr(pool, "seconds", 1.0)
+        assert "signal.alarm(1)" in script(fault(pool, constant("hang")))
     assert "signal" not in script(fault(pool, constant("hangs")))

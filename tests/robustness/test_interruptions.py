@@ -62,7 +62,7 @@ def interrupt(args: list[object], number: signal.Signals, delay: float, folder: 
 def test_a_signal_ends_any_command_at_any_moment(number: signal.Signals, tmp_path: Path) -> None:
     moments = random.Random(number)
     for args in _COMMANDS:
-        interrupt(args, number, moments.random(), tmp_path)
+        interrupt(args, number, 0.5 * moments.random(), tmp_path)
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_a_signal_ends_a_compiled_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "seconds"), [("compiled", "1"), pytest.param("xla", "3", marks=pytest.mark.slow)]
+    ("engine", "seconds"), [("compiled", "0.5"), pytest.param("xla", "3", marks=pytest.mark.slow)]
 )
 def test_the_timeout_ends_a_loop_in_a_cluster(engine: str, seconds: str, tmp_path: Path) -> None:
     if engine == "xla":
@@ -100,7 +100,7 @@ def test_the_timeout_ends_a_loop_in_a_cluster(engine: str, seconds: str, tmp_pat
 
 
 def test_the_timeout_counts_reading(tmp_path: Path) -> None:
-    with start(["show", "-", "--timeout", "0.5"], tmp_path) as process:
+    with start(["show", "-", "--timeout", "0.2"], tmp_path) as process:
         assert process.wait(timeout=_PATIENCE) == 6
 
 

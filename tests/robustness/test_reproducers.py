@@ -68,7 +68,7 @@ _REPRODUCERS = [
     ("bomb64", "cluster {} -o out.pb", 4, "CFG137"),
     ("bomb64", "partition {} --devices cpu:0,cpu:1", 4, "CFG137"),
     ("clustered_forever", "run {} --feed x=1 --engine compiled --max-iterations 5", 5, "CFG704"),
-    ("clustered_forever", "run {} --feed x=1 --engine compiled --timeout 1", 6, "CFG706"),
+    ("clustered_forever", "run {} --feed x=1 --engine compiled --timeout 0.3", 6, "CFG706"),
     ("forever", "run {} --feed x=1 --engine compiled --max-iterations 5", 5, "CFG704"),
     ("jit_regions_hang", "run {} --feed x=1 --engine compiled --max-iterations 5", 5, "CFG704"),
     ("switch_without_predicate", "check {}", 1, "CFG107"),
