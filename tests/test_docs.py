@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.shell import run
+from tests.shell import run, run_alone
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -81,11 +81,11 @@ def test_the_transcripts_of_a_page_are_what_is_printed(
         written = ""
         for typed in re.split(r"^\$ ", match[1], flags=re.MULTILINE)[1:]:
             line, _, shown = typed.partition("\n")
-            done = run(["bash", "-o", "pipefail", "-c", f"({line}) 2>&1"], folder)
+            printed, _ = run_alone(line, folder)
             pattern = re.escape(shown.rstrip()).replace(VARYING, r"\S*")
-            same = re.fullmatch(pattern, done.stdout.rstrip())
-            assert same or update, f"{line}\n{done.stdout}"
-            output = shown if same else done.stdout
+            same = re.fullmatch(pattern, printed.rstrip())
+            assert same or update, f"{line}\n{printed}"
+            output = shown if same else printed
             written += f"$ {line}\n{output.rstrip()}".rstrip() + "\n"
         return f"```console\n{written}```"
 

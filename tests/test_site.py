@@ -19,15 +19,18 @@ import pytest
 
 from cfgraph.analysis.findings import catalog
 from tests.cli.chromium import Chromium, program
+from tests.sampled import sampled
+from tests.shell import run_alone
 from website.code_pages import reported, samples
 from website.command_pages import command_names, example_transcripts
-from website.transcripts import in_parallel
+from website.transcripts import Transcript
 
 HAS_MKDOCS = find_spec("material") is not None and find_spec("mkdocstrings") is not None
 NEEDS_MKDOCS = pytest.mark.skipif(not HAS_MKDOCS, reason="the extra `docs` is not installed")
 
 
-@pytest.mark.parametrize("name", command_names())
+# tests/cli/test_process.py runs the examples of all commands one by one
+@pytest.mark.parametrize("name", sampled(command_names(), 8))
 def test_the_examples_on_the_page_of_a_command_succeed(name: str) -> None:
     failed = [example for example in example_transcripts(name) if example.status]
     assert not failed
@@ -45,12 +48,14 @@ WITHOUT_EXAMPLE = {
 
 def test_every_code_has_an_example_that_reports_it() -> None:
     assert samples().keys() == catalog().keys() - WITHOUT_EXAMPLE
-    pairs = [(code, sample) for code, group in samples().items() for sample in group]
-    shown = in_parallel(lambda pair: reported(pair[1])[-1], pairs)
-    lacking = [
-        last for (code, _), last in zip(pairs, shown, strict=True) if code not in last.output
+    shown = [
+        (code, reported(sample, typed)[-1]) for code, group in samples().items() for sample in group
     ]
-    assert lacking == []
+    assert [last for code, last in shown if code not in last.output] == []
+
+
+def typed(line: str, folder: Path) -> Transcript:
+    return Transcript(line, *run_alone(line, folder))
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from cfgraph.analysis.findings import Code, catalog
@@ -67,12 +68,14 @@ def samples() -> dict[str, list[Sample]]:
     return found
 
 
-def reported(sample: Sample) -> list[Transcript]:
+def reported(
+    sample: Sample, run: Callable[[str, Path], Transcript] = transcript
+) -> list[Transcript]:
     """Run the commands of a sample in a folder that has its graph, and other samples."""
     with message_folder() as folder:
         if sample.text:
             (folder / sample.name).write_text(sample.text, encoding="utf-8")
-        return [transcript(line, folder) for line in sample.commands]
+        return [run(line, folder) for line in sample.commands]
 
 
 def code_sections() -> list[dict[str, list[dict[str, str]]]]:
