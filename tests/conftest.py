@@ -145,7 +145,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the slow tests unless this is a sweep, and all but a part of them with --every."""
+    """Leave out the slow tests unless this is a sweep, and all but a part of them with --every.
+
+    The modules next to this one run first: theirs are long tests, and results that tests share. Of
+    workers that are done, one takes tests of another from the end.
+    """
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
     every, turn = config.getoption("--every"), config.getoption("--turn")
     if every < 1:
         raise pytest.UsageError("--every takes a number from 1 on")
