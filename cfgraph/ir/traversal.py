@@ -7,7 +7,7 @@ the same key, so the ancestors of a node cross devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from cfgraph.limits import check_deadline
 
 _T = TypeVar("_T", bound=Hashable)
 _NO_CUT: Final[frozenset[Output]] = frozenset()
+NO_SENDERS: Final[Mapping[Node, Node]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,18 @@ class TopologicalOrder:
     cycles: tuple[tuple[Node, ...], ...]
 
 
-def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) -> TopologicalOrder:
+def topological_order(
+    nodes: Iterable[Node],
+    cut: Collection[Output] = _NO_CUT,
+    senders: Mapping[Node, Node] = NO_SENDERS,
+) -> TopologicalOrder:
     """Order nodes so that sources precede readers; otherwise the original order is kept.
 
     Back edges (from a NextIteration to a Merge), edges of `cut` outputs, and edges from nodes
-    outside of `nodes` are ignored.
+    outside of `nodes` are ignored. A Recv follows its Send in `senders`.
     """
     todo = dict.fromkeys(nodes)
-    walk = _DepthFirstSort(todo, cut)
+    walk = _DepthFirstSort(todo, cut, senders)
     order = walk.order
     for node in list(todo):
         if node not in todo:
@@ -55,6 +60,9 @@ def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) 
                     walk.visit(node)
                     break
             else:
+                if node in senders:
+                    walk.visit(node)
+                    continue
                 del todo[node]
                 order.append(node)
     return TopologicalOrder(tuple(order), tuple(walk.cycles))
@@ -63,9 +71,12 @@ def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) 
 class _DepthFirstSort:
     """Iterative depth-first search against the edges."""
 
-    def __init__(self, todo: dict[Node, None], cut: Collection[Output]) -> None:
+    def __init__(
+        self, todo: dict[Node, None], cut: Collection[Output], senders: Mapping[Node, Node]
+    ) -> None:
         self.todo = todo
         self.cut = cut
+        self.senders = senders
         self.order: list[Node] = []
         self.cycles: list[tuple[Node, ...]] = []
 
@@ -107,6 +118,8 @@ class _DepthFirstSort:
         needed = [item[0] for item in needs]
         if node.controls:
             needed.extend(control for control in node.controls if control in todo)
+        if node in self.senders and self.senders[node] in todo:
+            needed.append(self.senders[node])
         return needed
 
 

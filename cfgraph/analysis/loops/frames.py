@@ -17,7 +17,7 @@ from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, Role
-from cfgraph.ir.traversal import topological_order
+from cfgraph.ir.traversal import NO_SENDERS, topological_order
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 _cache: WeakKeyDictionary[Graph, tuple[tuple[int, int], Frames]] = WeakKeyDictionary()
@@ -32,11 +32,11 @@ def frames(
     frame. The frames of a whole graph are cached until it changes in more than devices.
     """
     if nodes is not None or cut:
-        return _compute_frames(list(graph if nodes is None else nodes), cut)
+        return frames_of(list(graph if nodes is None else nodes), cut)
     state = graph.edits - graph.moves, len(graph)
     known = _cache.get(graph)
     if known is None or known[0] != state:
-        known = _cache[graph] = (state, _compute_frames(list(graph), cut))
+        known = _cache[graph] = (state, frames_of(list(graph)))
     return known[1]
 
 
@@ -56,8 +56,13 @@ class FrameNames:
         return frame
 
 
-def _compute_frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
-    result = Frames(topological_order(chosen, cut))
+def frames_of(
+    chosen: list[Node],
+    cut: Collection[Output] = _NO_CUT,
+    senders: Mapping[Node, Node] = NO_SENDERS,
+) -> Frames:
+    """The frames of nodes; in their order, a Recv follows its Send in `senders`."""
+    result = Frames(topological_order(chosen, cut, senders))
     if not any(ROLES[op] in _LOOP_ROLES for op in {node.op for node in chosen}):
         result.of = dict.fromkeys(result.order, result.root)
         result.of_outputs = dict(result.of)

@@ -28,7 +28,7 @@ from cfgraph.runtime.compiled.compiled_run import CompiledRun, Function, Generat
 from cfgraph.runtime.compiled.generate import CodeGenerator
 from cfgraph.runtime.compiled.interpreter import Interpreter
 from cfgraph.runtime.compiled.loop_watch import LoopWatch, WatchedIterations
-from cfgraph.runtime.compiled.merged_devices import merge_devices
+from cfgraph.runtime.compiled.merged_devices import join_devices, merge_devices
 from cfgraph.runtime.compiled.node_writer import FAST, FUNCTIONS, CodeStyle
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
 from cfgraph.runtime.compiled.stored_code import decode, encode, encode_reason
@@ -79,8 +79,9 @@ def compile_run(
     """
     plan = plans[0]
     if _crosses_devices(plans):
-        plan, code = _generate(spec, plans, None)
-        return _compiled_run(plan, code, {node: node.device for node in plan.nodes})
+        joined = join_devices(plans)
+        spec, plan = merge_devices(spec, plans) if joined is None else (spec, joined)
+        device_of, entry = {node: node.device for node in plan.nodes}, None
     if len(plan.nodes) < _MIN_CACHED_NODES:
         entry = None
     if interprets and plan.is_straight_line and len(plan.nodes) < _MAX_INTERPRETED:

@@ -40,7 +40,7 @@ class Interpreter:
         values = {output: feeds[index] for index, output in plan.feeds.items()}
         for node in plan.frames.order:
             known = plan.nodes[node]
-            inputs = [values[output] for output in node.inputs]
+            inputs = [values[output] for output in known.inputs]
             if known.deref_slots:
                 _dereference(known, inputs)
             result = self._result(known, step, inputs)
@@ -49,7 +49,7 @@ class Interpreter:
                 output = make_pair(Output, (node, port))
                 if output in last_readers and output not in fed:
                     values[output] = value
-            for output in node.inputs:
+            for output in known.inputs:
                 if last_readers[output] is node:
                     values.pop(output, None)
         return tuple([values[output] for output in self._fetches])
@@ -58,7 +58,7 @@ class Interpreter:
         """The last reader of each output that is read or fetched; None for a fetched one."""
         last: dict[Output, Node | None] = {}
         for node in self._plan.frames.order:
-            for output in node.inputs:
+            for output in self._plan.nodes[node].inputs:
                 last[output] = node
         last.update(dict.fromkeys(self._fetches))
         return last

@@ -12,19 +12,25 @@ message ends is then a cycle of the merged graph, or a _Recv in another frame th
 A Merge reads the message of a _Recv even if the control inputs of the _Recv are dead, and a message
 is as live as its tensor, whatever the control inputs of the _Send: those only order it. A _Recv
 that receives a dead message is live itself, and so are control edges from it.
+
+Without control flow and effects everything is live, and runs once in any order of the edges: then
+the plans of the devices are joined as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames_of
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import CONTROL_TRIGGER, MERGE, RECV, SEND
 from cfgraph.ir.traversal import ancestors, sends_by_recv
+from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.opdef.op import back_edge_of
 from cfgraph.runtime.compiled.node_writer import frame_names
 from cfgraph.runtime.engine.deferred_products import defer_products_like
@@ -33,6 +39,41 @@ from cfgraph.runtime.program import NotCompiled
 
 _TRANSFERS: Final = (SEND, RECV)
 _CYCLE_CODE: Final = "CFG109"
+
+
+def join_devices(plans: Sequence[Plan]) -> Plan | None:
+    """The plans of several devices as one, in which messages are edges; none is copied.
+
+    None with control flow, effects, or a message that nothing sends.
+    """
+    nodes = {node: known for plan in plans for node, known in plan.nodes.items()}
+    ops = {known.op for known in nodes.values()}
+    if any(op.role or op.effects.stateful for op in ops if op.role not in _TRANSFERS):
+        return None
+    senders = sends_by_recv(nodes)
+    fed = frozenset(output for plan in plans for output in plan.feeds.values())
+    order = [node for plan in plans for node in plan.frames.order]
+    joined_frames = frames_of(order, fed, senders)
+    if joined_frames.cycles:
+        return None
+    for node, known in nodes.items():
+        if known.op.role in _TRANSFERS:
+            send = senders.get(node)
+            if send is None and known.op.role is RECV:
+                return None
+            inputs = node.inputs if send is None else (send.output(),)
+            nodes[node] = replace(known, op=Identity, inputs=inputs, outputs=1)
+    fetches = {index: output for plan in plans for index, output in plan.fetches.items()}
+    return Plan(
+        plans[0].device,
+        nodes,
+        joined_frames,
+        plans[0].root,
+        fetches,
+        {index: output for plan in plans for index, output in plan.feeds.items()},
+        plans[0].fed_nodes,
+        frozenset(fetches.values()),
+    )
 
 
 def merge_devices(spec: RunSpec, plans: Sequence[Plan]) -> tuple[RunSpec, Plan]:

@@ -121,7 +121,7 @@ class NodeWriter:
 
     def forward_constant(self, plan: NodePlan) -> None:
         """Alias the outputs of a node to its input if that is a constant."""
-        source = self.values.get(plan.node.inputs[0])
+        source = self.values.get(plan.inputs[0])
         if isinstance(source, Constant) and not plan.deref_slots:
             for port in range(plan.outputs):
                 self.values.setdefault(Output(plan.node, port), source)
@@ -129,7 +129,7 @@ class NodeWriter:
     def forward(self, plan: NodePlan) -> None:
         """Alias the outputs of a node to its input; only check a reference that it forwards."""
         node, values = plan.node, self.values
-        source = values[node.inputs[0]]
+        source = values[plan.inputs[0]]
         if 0 in plan.deref_slots:
             if 0 in plan.forwarded_slots:
                 self.program.add("deref({})", [source], (), plan)

@@ -158,6 +158,7 @@ class NodePlan:
     dereference; of `forwarded_slots` the reference itself is forwarded. `moves` are the slots whose
     values are copied to another memory, with the copy functions. `gpu_kernel` returns the kernel of
     a cluster call for a real GPU. `wrapper` made the kernel of a node that computes jointly.
+    `inputs` are those of the node, but for a message of joined devices.
     """
 
     node: Node
@@ -168,6 +169,7 @@ class NodePlan:
     counter: int
     outputs: int
     kernel: Callable[..., Any]
+    inputs: tuple[Output, ...]
     deref_slots: tuple[int, ...] = ()
     forwarded_slots: tuple[int, ...] = ()
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
@@ -371,7 +373,7 @@ def _plan_node(
     if outputs is None:
         message = f"the number of outputs of {node.op} does not follow from its attributes"
         raise InvalidInput(message, node=node, code="CFG110")
-    plan = NodePlan(node, op, frame, child, base, counter, outputs, _kernel(node, op))
+    plan = NodePlan(node, op, frame, child, base, counter, outputs, _kernel(node, op), node.inputs)
     if references is not None and (deref_slots := references.deref_slots(node)):
         plan.deref_slots = deref_slots
         plan.forwarded_slots = references.forwarded_slots(node)

@@ -9,6 +9,7 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.role import RECV, SEND
 from cfgraph.ops.opdef.op import is_functional, role_of
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
@@ -50,8 +51,9 @@ def disagreement(a: Any, b: Any) -> Any:
 
 
 def is_straight_line(graph: Graph) -> bool:
-    """True for a graph without control flow, and without calls of functions."""
-    return not any(map(role_of, graph)) and not is_functional(graph, graph)
+    """True for a graph without control flow but messages, and without calls of functions."""
+    roles = {role_of(node) for node in graph}
+    return roles <= {None, SEND, RECV} and not is_functional(graph, graph)
 
 
 class Pair:

@@ -131,6 +131,40 @@ def test_devices_that_wait_for_each_other_use_tokens() -> None:
     assert pair.fallback.startswith("devices wait for each other in a cycle")
 
 
+EXCHANGE = partitioned(
+    A="""
+x = Placeholder() {dtype=int32, shape=[]}
+s_x = _Send(x) {SEND A->B x}
+early = Neg(x)
+s_late = _Send(late) {SEND A->B late}
+late = Neg(r_y)
+r_y = _Recv(^early) {RECV B->A y int32}
+""",
+    B="""
+r_late = _Recv() {RECV A->B late int32}
+out = Sub(r_late, y)
+s_y = _Send(y) {SEND B->A y}
+y = FloorDiv(seven, r_x)
+r_x = _Recv() {RECV A->B x int32}
+seven = Const() {dtype=int32, value=int32[]:7}
+""",
+)
+
+
+def test_devices_without_control_flow_are_joined(generated: list[Any]) -> None:
+    session = Session(graph_of(EXCHANGE))
+    for runs in range(2):
+        assert session.run(["out:0", "late:0"], {"x:0": np.int32(2)}) == [-6, -3]
+        assert session.is_interpreted == (runs == 0)
+        assert len(generated) == runs
+    pair = pair_of(EXCHANGE)
+    for _ in range(2):
+        assert pair.run(["out:0"], {"r_x:0": np.int32(1), "x:0": np.int32(2)}) == [-14]
+        assert pair.run(["out:0"], {"y:0": np.int32(1), "x:0": np.int32(2)}) == [-2]
+        assert pair.run(["out:0"], {"x:0": np.int32(0)})[3:6] == ("y", "/", "cpu:1")
+    assert not pair.fallback
+
+
 def test_an_error_names_the_device_of_its_node() -> None:
     text = counting().replace("AddV2(r_body, one)", "FloorDiv(one, r_body)")
     outcome = pair_of(text).run(["out:0"], {"n:0": np.int32(3)})
