@@ -27,7 +27,6 @@ from cfgraph.ir.role import ENTER, EXIT, NEXT_ITERATION, SWITCH, Role
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import is_functional
-from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.passes.partition.control_loops import DistributedLoops
 from cfgraph.passes.partition.cut import EdgeCutter
@@ -75,9 +74,13 @@ def partition(graph: Graph, *, fan_out: int | None = None) -> Partitioning:
         require_valid(graph)
         if is_partitioned(graph):
             return _unchanged_report(graph)
-        node_devices(graph)
-        lowered = lower(graph) if is_functional(graph, graph) else Report()
-        report = _PartitionRun(graph, node_devices(graph)).run(lowered, fan_out)
+        lowered, devices = Report(), node_devices(graph)
+        if is_functional(graph, graph):
+            from cfgraph.passes.lower.lower import lower
+
+            lowered = lower(graph)
+            devices = node_devices(graph)
+        report = _PartitionRun(graph, devices).run(lowered, fan_out)
         if report:
             require_valid(graph)
     return report

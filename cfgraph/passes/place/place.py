@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.cost import Costs
@@ -21,7 +22,6 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import is_functional
-from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.passes.place.constraints import ColocationGroups, DeviceConstraints, satisfies_request
 from cfgraph.passes.place.op_placement import PlacementFacts
@@ -96,7 +96,8 @@ def _require_placeable(graph: Graph) -> None:
 def _place_valid_graph(
     graph: Graph, devices: tuple[str, ...], rules: PlacementRules, seed: int | None, soft: bool
 ) -> Placement:
-    with unchanged_on_error(graph):
+    # nothing else edits the graph before all devices are known
+    with unchanged_on_error(graph) if is_functional(graph, graph) else nullcontext():
         lowered = _lowered(graph)
         decision = decide_devices(graph, devices, rules, seed, soft)
     reasons = {node.name: decision.reason(node) for node in graph}
@@ -115,6 +116,8 @@ def _place_valid_graph(
 def _lowered(graph: Graph) -> Report:
     """Lower a graph in place; the report of that."""
     if is_functional(graph, graph):
+        from cfgraph.passes.lower.lower import lower
+
         return lower(graph)
     counts = op_counts(graph)
     return Report(before=counts, after=counts)
