@@ -111,7 +111,7 @@ class Node(Displayed):
     @property
     def predecessors(self) -> list[Node]:
         """The nodes of the inputs and the control inputs; one that is read twice is there twice."""
-        return [*(tensor[0] for tensor in self.inputs), *self.controls]
+        return [*[tensor[0] for tensor in self.inputs], *self.controls]
 
     @property
     def control_readers(self) -> list[Node]:

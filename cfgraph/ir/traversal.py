@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
-from cfgraph.ir.role import MERGE, NEXT_ITERATION, Role
+from cfgraph.ir.role import MERGE, NEXT_ITERATION, RECV, SEND
 from cfgraph.limits import check_deadline
 
 _T = TypeVar("_T", bound=Hashable)
@@ -145,12 +145,18 @@ def _text(value: Any) -> str:
 
 def is_transfer(node: Node) -> bool:
     """True for a Send or Recv whose other end is a node, not the client."""
-    return ROLES[node.op] in (Role.SEND, Role.RECV) and not node.attrs.get("client_terminated")
+    return ROLES[node.op] in (SEND, RECV) and not node.attrs.get("client_terminated")
+
+
+def transfers(nodes: Iterable[Node]) -> list[Node]:
+    """The Sends and Recvs among some nodes whose other end is a node."""
+    roles = ROLES
+    return [node for node in nodes if roles[node.op] is not None and is_transfer(node)]
 
 
 def is_partitioned(graph: Graph) -> bool:
     """True if the graph contains transfers between devices."""
-    if not any(ROLES[op] in (Role.SEND, Role.RECV) for op in graph.ops):
+    if not any(ROLES[op] in (SEND, RECV) for op in graph.ops):
         return False
     return any(is_transfer(node) for node in graph)
 
@@ -163,16 +169,16 @@ def named_devices(graph: Graph) -> list[str]:
 def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
     """The first Send of each key."""
     sends = dict[RendezvousKey, Node]()
-    for node in nodes:
-        if ROLES[node.op] is Role.SEND and is_transfer(node):
+    for node in transfers(nodes):
+        if ROLES[node.op] is SEND:
             sends.setdefault(rendezvous_key(node), node)
     return sends
 
 
 def sends_by_recv(nodes: Collection[Node]) -> dict[Node, Node]:
     """The Send of each Recv, without Recvs whose Send is not among the nodes."""
-    recvs = [node for node in nodes if ROLES[node.op] is Role.RECV and is_transfer(node)]
-    sent = sends_by_key(nodes) if recvs else {}
+    ends = transfers(nodes)
+    recvs, sent = [node for node in ends if ROLES[node.op] is RECV], sends_by_key(ends)
     pairs = ((node, sent.get(rendezvous_key(node))) for node in recvs)
     return {node: send for node, send in pairs if send is not None}
 
@@ -193,7 +199,7 @@ def ancestors(
     sends: dict[RendezvousKey, Node] | None = None
     while queue:
         node = queue.pop()
-        if not node.inputs and ROLES[node.op] is Role.RECV and is_transfer(node):
+        if not node.inputs and ROLES[node.op] is RECV and is_transfer(node):
             sends = sends_by_key(graph) if sends is None else sends
             send = sends.get(rendezvous_key(node))
             if send is not None and send not in needed:

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from cfgraph.ir.graph import Graph, require_graph
-from cfgraph.ir.node import Node
 from cfgraph.rich_display import DisplayedReport
 
 
@@ -49,7 +47,19 @@ class _GraphState:
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = dict(graph.nodes)
-        self.fields = [_node_fields(node) for node in graph]
+        self.fields = [
+            (
+                node.name,
+                node.op,
+                node.device,
+                node.origin,
+                node.attrs.copy(),
+                node.inputs,
+                node.controls,
+                node.uses.copy(),
+            )
+            for node in graph
+        ]
         self.functions = dict(graph.functions)
         self.gradient_functions = dict(graph.gradient_functions)
         self.versions, self.origin = graph.versions, graph.origin
@@ -68,11 +78,6 @@ class _GraphState:
         # derived data of the edited graph are stale, and so are those of its devices
         graph.edits += 1
         graph.moves += 1
-
-
-def _node_fields(node: Node) -> tuple[Any, ...]:
-    identity = (node.name, node.op, node.device, node.origin)
-    return (*identity, dict(node.attrs), node.inputs, node.controls, dict(node.uses))
 
 
 @contextmanager

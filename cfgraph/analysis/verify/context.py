@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -242,10 +243,10 @@ class VerifyContext:
     @cached_property
     def by_op(self) -> dict[str, list[Node]]:
         """The nodes of each op, in order."""
-        nodes_by_op: dict[str, list[Node]] = {}
+        nodes_by_op: dict[str, list[Node]] = defaultdict(list)
         for node in self.nodes:
-            nodes_by_op.setdefault(node.op, []).append(node)
-        return nodes_by_op
+            nodes_by_op[node.op].append(node)
+        return dict(nodes_by_op)
 
     @cached_property
     def functional_nodes(self) -> dict[str, list[Node]]:

@@ -19,7 +19,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import RendezvousKey, is_transfer, rendezvous_key
+from cfgraph.ir.traversal import RendezvousKey, rendezvous_key, transfers
 
 _DEVICE: Final = re.compile(
     r"(/job:[A-Za-z]\w*|/(replica|task):(\d+|\*)|/device:(\*|[A-Za-z]\w*)(:(\d+|\*))?"
@@ -42,13 +42,17 @@ _TransferEnds = Mapping[Role | None, Mapping[RendezvousKey, Node]]
 
 
 def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
-    """A partitioned graph is complete: only messages cross devices, and all of them are received.
-
-    A missing message may be fed, so it is not an error.
-    """
+    """In a partitioned graph, only messages cross devices, and their keys differ."""
     yield from check_partition_edges(subject.nodes)
+    yield from _duplicate_keys(_rendezvous_keys(subject.transfers))
+
+
+def check_messages(subject: VerifyContext) -> Iterator[Finding]:
+    """All messages are received, in the same loop, and form no cycle.
+
+    A missing message may be fed, so none of this is an error.
+    """
     keys = _rendezvous_keys(subject.transfers)
-    yield from _duplicate_keys(keys)
     ends: dict[Role | None, dict[RendezvousKey, Node]] = {Role.SEND: {}, Role.RECV: {}}
     for node, key in keys.items():
         ends[ROLES[node.op]].setdefault(key, node)
@@ -67,7 +71,7 @@ def check_partition_edges(nodes: Iterable[Node]) -> Iterator[Finding]:
             message = f"{node.name!r} of a partitioned graph has no device"
             yield Finding("CFG430", "error", message, node.name)
             continue
-        for source in (*[item[0] for item in node.inputs], *node.controls):
+        for source in node.predecessors:
             # a node without a device has a finding of its own
             if source.device != device and (source.device or source not in here):
                 message = f"an edge of a partitioned graph crosses devices: {source.name!r}"
@@ -79,7 +83,7 @@ def check_partition_edges(nodes: Iterable[Node]) -> Iterator[Finding]:
 
 def check_duplicate_keys(nodes: Iterable[Node]) -> Iterator[Finding]:
     """No two messages have the same key."""
-    return _duplicate_keys(_rendezvous_keys(node for node in nodes if is_transfer(node)))
+    return _duplicate_keys(_rendezvous_keys(transfers(nodes)))
 
 
 def _duplicate_keys(keys: Mapping[Node, RendezvousKey]) -> Iterator[Finding]:

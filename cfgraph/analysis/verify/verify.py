@@ -5,7 +5,7 @@ The rules are in the modules `*_rules`; function bodies obey the same rules as t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -48,6 +48,9 @@ _RULES_OF_GRAPHS: Final[tuple[VerifyRule, ...]] = (
     graph_rules.check_versions,
     device_rules.check_transfers,
 )
+# rules without errors; whoever needs only these applies the others
+_ADVICE: Final[tuple[VerifyRule, ...]] = (device_rules.check_messages,)
+_ERRORS: Final = (*_RULES, *_RULES_OF_GRAPHS)
 # the property of the context with the part of a graph that a rule applies to, if it is not all
 _SUBJECTS: Final[dict[VerifyRule, str]] = {
     function_rules.check_named_functions: "functional_nodes",
@@ -55,10 +58,16 @@ _SUBJECTS: Final[dict[VerifyRule, str]] = {
     device_rules.check_devices: "devices",
     graph_rules.check_colocation: "colocated",
     device_rules.check_transfers: "transfers",
+    device_rules.check_messages: "transfers",
 }
 # the findings of other rules do not depend on devices
 _ON_DEVICES: Final = frozenset(
-    {graph_rules.check_loop_structure, device_rules.check_devices, device_rules.check_transfers}
+    {
+        graph_rules.check_loop_structure,
+        device_rules.check_devices,
+        device_rules.check_transfers,
+        device_rules.check_messages,
+    }
 )
 
 # analyses do not depend on devices; the parts of a partitioned graph may be incomplete
@@ -89,21 +98,27 @@ def verify(graph: Graph, bodies: FunctionGraphs | None = None) -> tuple[Finding,
 
     `bodies` receives the graphs of functions that are verified now, and have no findings.
     """
+    return _findings(graph, (*_ERRORS, *_ADVICE), bodies).all
+
+
+def _findings(
+    graph: Graph, rules: Sequence[VerifyRule] = _ERRORS, bodies: FunctionGraphs | None = None
+) -> _CachedFindings:
+    """Findings of these rules on a graph, or of more, cached until it changes."""
     require_graph(graph)
     state, known = _verified_state(graph), _cache.get(graph)
     if known is not None and known.state != state:
         known = None
-    if known is None or known.moves != graph.moves:
+    if known is None or known.moves != graph.moves or not known.by_rule.keys() >= {*rules}:
         with graph.paused_gc():
-            known = _cache[graph] = _verify_graph(graph, state, known, bodies)
-    return known.all
+            known = _cache[graph] = _verify_graph(graph, state, known, rules, bodies)
+    return known
 
 
 def require_valid(graph: Graph, bodies: FunctionGraphs | None = None) -> None:
     """Raise InvalidInput for the first error of a graph, carrying all errors."""
-    errors = [finding for finding in verify(graph, bodies) if finding.level == "error"]
-    if errors:
-        require_no_findings(errors)
+    findings = _findings(graph, bodies=bodies).all
+    require_no_findings([finding for finding in findings if finding.level == "error"])
 
 
 def require_valid_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
@@ -111,9 +126,10 @@ def require_valid_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
 
     Errors elsewhere do not affect a run of these.
     """
-    if all(finding.level != "error" for finding in verify(graph)):
+    known = _findings(graph)
+    if all(finding.level != "error" for finding in known.all):
         return
-    nodes, known = list(nodes), _cache[graph]
+    nodes = list(nodes)
     names = {node.name for node in nodes}
     errors = [
         finding
@@ -141,7 +157,7 @@ def structural_errors(graph: Graph) -> tuple[Finding, ...]:
     """The errors that make a graph unfit for analysis: all except device errors."""
     return tuple(
         finding
-        for finding in verify(graph)
+        for finding in _findings(graph).all
         if finding.level == "error" and not finding.code.startswith(_DEVICE_CODES)
     )
 
@@ -159,17 +175,20 @@ def _verified_state(graph: Graph) -> Any:
 
 
 def _verify_graph(
-    graph: Graph, state: Any, before: _CachedFindings | None, bodies: FunctionGraphs | None
+    graph: Graph,
+    state: Any,
+    before: _CachedFindings | None,
+    rules: Sequence[VerifyRule],
+    bodies: FunctionGraphs | None,
 ) -> _CachedFindings:
-    """Findings on a graph; `before` are findings on a graph that differs only in devices."""
+    """Findings on a graph; `before` are findings on a graph that differs at most in devices."""
+    has_moved = before is not None and before.moves != graph.moves
     signatures = Signatures(graph.functions)
     subject = VerifyContext(graph, signatures)
     by_rule: dict[VerifyRule, tuple[Finding, ...]] = {}
-    for rule in (*_RULES, *_RULES_OF_GRAPHS):
-        if before is None or rule in _ON_DEVICES:
-            by_rule[rule] = _apply(rule, subject)
-        else:
-            by_rule[rule] = before.by_rule[rule]
+    for rule in rules:
+        known = None if before is None or (has_moved and rule in _ON_DEVICES) else before.by_rule
+        by_rule[rule] = _apply(rule, subject) if known is None or rule not in known else known[rule]
     if before is None:
         is_sound = not any(
             finding.level == "error"

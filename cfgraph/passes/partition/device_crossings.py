@@ -119,7 +119,6 @@ def node_devices(graph: Graph) -> NodeDevices:
     full: dict[str, str] = {}
     devices: NodeDevices = {}
     for node in graph:
-        check_deadline()
         device = full.get(node.device)
         if device is None:
             device = full[node.device] = _full_device_name(node)

@@ -169,7 +169,6 @@ def _order_by_device(graph: Graph, device_of: NodeDevices, cutter: EdgeCutter) -
     parts: dict[str, list[Node]] = {device: [] for device in sorted_devices(device_of.values())}
     pending, readers = dict.fromkeys(added), set(cutter.crossings.readers)
     for node, device in device_of.items():
-        check_deadline()
         part = parts[device]
         if node in readers:
             _append_with_sources(node, pending, part)
@@ -190,6 +189,9 @@ def _order_by_device(graph: Graph, device_of: NodeDevices, cutter: EdgeCutter) -
 def _append_with_sources(node: Node, pending: dict[Node, None], part: list[Node]) -> None:
     """Append a node after all of its transitive inputs that are pending."""
     pending.pop(node, None)
+    if pending.keys().isdisjoint(node.predecessors):
+        part.append(node)
+        return
     trail = [(node, _node_sources(node))]
     while trail:
         check_deadline()

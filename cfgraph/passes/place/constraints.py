@@ -36,7 +36,6 @@ class ColocationGroups:
         self.missing: dict[str, Node] = {}
         self._parent: dict[Node, Node] = {}
         for node in graph:
-            check_deadline()
             if node in facts.special:
                 for edge in facts.colocation_edges(node):
                     (self.preferences if edge.is_preference else self.edges).append(edge)
@@ -176,7 +175,6 @@ class DeviceConstraints:
         for node in host_only_nodes:
             self.host_only_nodes.setdefault(groups.representative(node), node)
         for node, text in requests.items():
-            check_deadline()
             self._apply_request(node, text)
 
     def candidates(self, representative: Node) -> tuple[str, ...]:

@@ -69,7 +69,6 @@ class PlacementFacts:
         self._by_kind: dict[tuple[Any, ...], OpPlacement] = {}
         self.special: dict[Node, OpPlacement] = {}
         for node in graph:
-            check_deadline()
             facts = self._facts(node)
             if facts.is_special:
                 self.special[node] = facts

@@ -122,8 +122,10 @@ def _require_no_writes(graph: Graph, nodes: Collection[Node]) -> None:
     run: list[Node | BodyNode] = [*nodes]
     for name in called_functions(graph, nodes=nodes) if graph.functions else ():
         run += graph.functions[name].definition.nodes
-    for node in run:
-        op = lookup(node.op)
+    ops = {name: lookup(name) for name in {node.op for node in run}}
+    stateful = {name: op for name, op in ops.items() if op is not None and op.effects.stateful}
+    for node in run if stateful else ():
+        op = stateful.get(node.op)
         if op is not None and op.file_access(node) == "write":
             message = f"{node.op} writes a file, which a graph may not do by itself"
             raise Unsupported(message, node=node, hint=ALLOW_IO_HINT, code=FORBIDDEN_FILE_CODE)
