@@ -15,8 +15,8 @@ from typing import Final
 from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
 from cfgraph.analysis.deadness.deadness_tf import deadness_tf
 from cfgraph.analysis.loops.frame import Frames
-from cfgraph.analysis.loops.frames import frames
-from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.analysis.loops.frames import valid_frames
+from cfgraph.errors import UsageError
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 
 LIVENESS_MODES: Final = ("exact", "inputs", "tf", "off")
@@ -57,12 +57,12 @@ def liveness_rule(graph: Graph, mode: str) -> LivenessRule:
     """
     require_liveness_mode(mode)
     if mode == "off":
-        return LivenessRule(mode, _valid_frames(graph), _always, lambda node: "", _always, _always)
+        return LivenessRule(mode, valid_frames(graph), _always, lambda node: "", _always, _always)
     if mode == "tf":
         analysis = deadness_tf(graph)
         return LivenessRule(
             mode,
-            _valid_frames(graph),
+            valid_frames(graph),
             lambda a, b: analysis.equal(Output(a, CONTROL), Output(b, CONTROL)),
             lambda node: _truncated(analysis.text(Output(node, CONTROL))),
             lambda a, b: analysis.equal(_as_output(a), _as_output(b)),
@@ -91,15 +91,6 @@ def _always(a: TokenSource, b: TokenSource) -> bool:
 
 def _as_output(source: TokenSource) -> Output:
     return source if isinstance(source, Output) else Output(source, CONTROL)
-
-
-def _valid_frames(graph: Graph) -> Frames:
-    loop_frames = frames(graph)
-    loop_frames.require_valid()
-    if loop_frames.cycles:
-        message = "nodes wait for each other in a cycle"
-        raise InvalidInput(message, node=loop_frames.cycles[0][0], code="CFG109")
-    return loop_frames
 
 
 def _truncated(text: str) -> str:

@@ -19,9 +19,8 @@ from cfgraph.analysis.deadness.recurrences import MAX_REFINEMENTS, Recurrence
 from cfgraph.analysis.deadness.solver import MAX_CONFLICTS, MAX_FORMULAS, Solver
 from cfgraph.analysis.deadness.transfer import TransferFunctions
 from cfgraph.analysis.loops.frame import Frame, Frames
-from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.frames import valid_frames
 from cfgraph.analysis.loops.happens_before import loop_aware_postorder
-from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
@@ -204,8 +203,7 @@ def deadness(
     conditional of it is one like all others.
     Raises InvalidInput for a graph with cycles or with loops that are not well nested.
     """
-    graph_frames = frames(graph, nodes, frozenset(cut))
-    _require_acyclic(graph_frames)
+    graph_frames = valid_frames(graph, nodes, frozenset(cut))
     solver = Solver(Formulas(), max_formulas, max_conflicts)
     rules = TransferFunctions(graph_frames, solver, cut, free_constants=free_constants)
     limits: list[str] = []
@@ -213,14 +211,6 @@ def deadness(
     _solve_to_fixpoint(rules, order, limits)
     rules.loops.name_back_edge_symbols()
     return Deadness(rules, limits)
-
-
-def _require_acyclic(graph_frames: Frames) -> None:
-    graph_frames.require_valid()
-    for cycle in graph_frames.cycles:
-        names = " -> ".join(repr(node.name) for node in cycle[:3])
-        message = f"nodes wait for each other in a cycle: {names}"
-        raise InvalidInput(message, node=cycle[0], code="CFG109")
 
 
 def _solve_to_fixpoint(rules: TransferFunctions, order: list[Node], limits: list[str]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
 from cfgraph.ir.graph import Graph, Node, Output
@@ -38,6 +38,20 @@ def frames(
     if known is None or known[0] != state:
         known = _cache[graph] = (state, frames_of(list(graph)))
     return known[1]
+
+
+def valid_frames(
+    graph: Graph, nodes: Iterable[Node] | None = None, cut: Collection[Output] = _NO_CUT
+) -> Frames:
+    """Find the frame of every node, as `frames` does.
+
+    Raises InvalidInput for cycles without a NextIteration and for loops that are not well nested.
+    """
+    result = frames(graph, nodes, cut)
+    if result.cycles:
+        require_no_findings([*cycle_findings(result.cycles, graph)])
+    result.require_valid()
+    return result
 
 
 class FrameNames:

@@ -12,10 +12,9 @@ from functools import reduce
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from cfgraph.analysis.findings import require_no_findings
 from cfgraph.analysis.loops.branch_decisions import PathCondition
 from cfgraph.analysis.loops.frame import Frame, Frames
-from cfgraph.analysis.loops.frames import cycle_findings, frames
+from cfgraph.analysis.loops.frames import valid_frames
 from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathConditions
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
@@ -146,11 +145,7 @@ def regions(graph: Graph, links: Mapping[Node, Iterable[Node]] | None = None) ->
     `links` maps a node to additional nodes that precede it. Raises InvalidInput for frames that are
     not nested and for cycles without a NextIteration, Unsupported for a loop that waits for itself.
     """
-    graph_frames = frames(graph)
-    if graph_frames.cycles:
-        require_no_findings([*cycle_findings(graph_frames.cycles, graph)])
-    graph_frames.require_valid()
-    return Regions(graph_frames, links or {})
+    return Regions(valid_frames(graph), links or {})
 
 
 def _raise_cycle(frame: Frame, cycle: list[Any]) -> Unsupported:

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any
 
 from cfgraph.ir.role import Role
-from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Op, OpError, SameShape
@@ -76,10 +76,6 @@ class EnterOp(ForwardingOp, abstract=True):
 
     attrs = "frame_name: string, is_constant: bool = false, parallel_iterations: int = 10"
     role = Role.ENTER
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0] if context.attr("is_constant") else UNKNOWN_SHAPE]
 
 
 class Enter(EnterOp):
