@@ -4,6 +4,7 @@ Draws lines of the product at random, changes one of each (an inverted compariso
 one, a call removed, ...), and runs tests until one fails. `--tests` names a stage of tests as
 arguments of pytest; a mutant that passes a stage goes on to the next, and survives if it passes
 all. The file is changed in place and restored; a later call with the same seed and log continues.
+The first call runs the stages without a mutant first, as tests that fail anyway catch nothing.
 Tests that run for longer than `--timeout` or need more memory than a test may have fail.
 """
 
@@ -32,10 +33,11 @@ _INVERSE: dict[type[ast.AST], type[ast.AST]] = {
 }
 # of the tests of a mutant, which may allocate in an endless loop
 _ADDRESS_SPACE = 12 << 30
-# pytest as `-m pytest` runs it, with the limit set by the child: a process with threads must not
-# run code between fork and exec
+# pytest as `-m pytest` runs it, with its first import path; with the limit set by the child: a
+# process with threads must not run code between fork and exec
 _PYTEST = f"""
-import resource, sys
+import os, resource, sys
+sys.path[0] = os.getcwd()
 resource.setrlimit(resource.RLIMIT_AS, ({_ADDRESS_SPACE}, {_ADDRESS_SPACE}))
 import pytest
 sys.exit(pytest.main())
@@ -143,19 +145,25 @@ def first_failure(mutant: Mutant, stages: list[str], timeout: float) -> str | No
     source = mutant.path.read_bytes()
     mutant.path.write_bytes(mutant.apply(source))
     try:
-        for stage in stages:
-            arguments = ["-x", "-q", "-p", "no:cacheprovider", *shlex.split(stage)]
+        return failure_of(stages, timeout)
+    finally:
+        mutant.path.write_bytes(source)
+
+
+def failure_of(stages: list[str], timeout: float) -> str | None:
+    """Return the first test that fails, `timeout`, or None if all stages pass."""
+    for stage in stages:
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", *shlex.split(stage)]
+        try:
             run = subprocess.run(
                 [sys.executable, "-c", _PYTEST, *arguments],
                 capture_output=True, text=True, timeout=timeout, check=False,
             )  # fmt: skip
-            if run.returncode:
-                failed = _FAILED.search(run.stdout)
-                return failed[1] if failed else f"pytest exits with status {run.returncode}"
-    except subprocess.TimeoutExpired:
-        return "timeout"
-    finally:
-        mutant.path.write_bytes(source)
+        except subprocess.TimeoutExpired:
+            return "timeout"
+        if run.returncode:
+            failed = _FAILED.search(run.stdout)
+            return failed[1] if failed else f"pytest exits with status {run.returncode}"
     return None
 
 
@@ -171,6 +179,9 @@ def main() -> None:
     options = parser.parse_args()
     # a terminated run restores the file as well
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    stages = options.tests or ["-n 2"]
+    if not options.log.exists() and (failure := failure_of(stages, options.timeout)):
+        sys.exit(f"the tests fail without a mutant: {failure}")
     options.log.parent.mkdir(parents=True, exist_ok=True)
     logged = options.log.read_text().splitlines() if options.log.exists() else []
     results = {row["mutant"]: row["failure"] for row in map(json.loads, logged)}
@@ -178,7 +189,7 @@ def main() -> None:
     descriptions = [mutant.describe(mutant.path.read_bytes()) for mutant in mutants]
     for mutant, description in zip(mutants, descriptions, strict=True):
         if description not in results:
-            failure = first_failure(mutant, options.tests or ["-n 2"], options.timeout)
+            failure = first_failure(mutant, stages, options.timeout)
             results[description] = failure
             with options.log.open("a") as log:
                 log.write(json.dumps({"mutant": description, "failure": failure}) + "\n")

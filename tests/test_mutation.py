@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 from tests import mutation
 
 SOURCE = """
@@ -57,3 +59,17 @@ def test_a_caught_mutant_names_the_test_and_the_file_is_restored(tmp_path: Path)
     assert failure is not None
     assert failure.endswith("test_value.py::test_value")
     assert path.read_text() == "VALUE = 1\n"
+
+
+def test_tests_that_fail_without_a_mutant_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = tmp_path / "test_path.py"
+    # fails, as the first import path is the one that `python -m pytest` has
+    test.write_text("import sys\ndef test_path():\n    assert sys.path[0] == ''\n")
+    log = tmp_path / "log"
+    stage = f"--rootdir {tmp_path} -c /dev/null --import-mode=importlib {test}"
+    monkeypatch.setattr("sys.argv", ["mutation", "--tests", stage, "--log", str(log)])
+    with pytest.raises(SystemExit, match=r"without a mutant: .*::test_path"):
+        mutation.main()
+    assert not log.exists()
