@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cfgraph.cli import options
-from cfgraph.cli.transform_options import ComparedInputs
+from cfgraph.cli.transform_options import ComparedRuns, FetchOptions, SeededInputs, ToleranceOptions
 
 First = Annotated[
     str,
@@ -77,7 +77,9 @@ Format = Annotated[
 
 def main(
     a: First,
-    inputs: ComparedInputs,
+    fetches: FetchOptions,
+    inputs: SeededInputs,
+    cases: ToleranceOptions,
     b: Second = None,
     by: By = "name",
     ignore: Ignore = "",
@@ -110,7 +112,8 @@ def main(
 
         write_page = DifferencePage(html).write
     ignored = options.split_list(ignore)
-    request = DiffOptions(by, ignored, run, inputs, format, full, color, write_page)
+    runs = ComparedRuns(inputs, cases, fetches)
+    request = DiffOptions(by, ignored, run, runs, format, full, color, write_page)
     if node_data is not None:
         from cfgraph.console.model_explorer.diff_data import DiffData
 

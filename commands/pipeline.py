@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from cfgraph.cli import options
-from cfgraph.cli.transform_options import FolderOutput, PipelineInputs, PipelineOptions
+from cfgraph.cli.transform_options import (
+    CaseOptions,
+    ComparedRuns,
+    FedInputs,
+    FolderOutput,
+    PipelineOptions,
+)
 
 Passes = Annotated[
     str,
@@ -25,10 +31,11 @@ def main(
     graph: options.Graph,
     passes: Passes,
     outputs: FolderOutput,
-    inputs: PipelineInputs,
+    cases: CaseOptions,
+    inputs: FedInputs,
     request: PipelineOptions,
 ) -> None:
     """Run several passes in one process, and print or save the graph between them."""
     from cfgraph.console.transforms.pipeline import pipeline_file
 
-    raise options.Exit(pipeline_file(graph, passes, request, inputs, outputs))
+    raise options.Exit(pipeline_file(graph, passes, request, ComparedRuns(inputs, cases), outputs))

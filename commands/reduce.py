@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from cfgraph.cli import options
-from cfgraph.cli.transform_options import ReducedInputs, ReducedOutput
+from cfgraph.cli.transform_options import (
+    ComparedRuns,
+    FetchOptions,
+    LimitedInputs,
+    ReducedOutput,
+    ToleranceOptions,
+)
 from cfgraph.errors import UsageError
 
 CommandLine = Annotated[
@@ -100,7 +106,9 @@ RunTimeout = Annotated[
 def main(
     graph: options.Graph,
     outputs: ReducedOutput,
-    inputs: ReducedInputs,
+    fetches: FetchOptions,
+    inputs: LimitedInputs,
+    cases: ToleranceOptions,
     command: CommandLine = None,
     against: Against = None,
     with_: With = None,
@@ -118,6 +126,7 @@ def main(
     from cfgraph.console.comparisons.failing_command import CommandOptions
     from cfgraph.console.comparisons.reduce import reduce_against, reduce_command
 
+    runs = ComparedRuns(inputs, cases, fetches)
     tested = CommandOptions(command or [], status, match, run_timeout)
     if with_ is not None:
         from cfgraph.console.comparisons.diff_modes import ModeOptions
@@ -128,10 +137,10 @@ def main(
             hint = "remove --with, or the command, --status, --match, --jobs, and --against-out"
             raise UsageError(message, hint=hint)
         modes = ModeOptions.parse(with_, against, run_timeout)
-        raise options.Exit(reduce_in_mode(graph, modes, inputs, outputs, report))
+        raise options.Exit(reduce_in_mode(graph, modes, runs, outputs, report))
     if report is not None:
         message = "--report describes a fault of TensorFlow"
         raise UsageError(message, hint="add --with tensorflow:MODE")
     if against is None:
-        raise options.Exit(reduce_command(graph, tested, inputs, outputs, against_out, jobs))
-    raise options.Exit(reduce_against(graph, against, tested, inputs, outputs, against_out, jobs))
+        raise options.Exit(reduce_command(graph, tested, runs, outputs, against_out, jobs))
+    raise options.Exit(reduce_against(graph, against, tested, runs, outputs, against_out, jobs))

@@ -10,7 +10,6 @@ from cfgraph.cli.run_options import (
     DeviceOptions,
     EngineOptions,
     FeedOptions,
-    FetchOptions,
     LimitOptions,
     ModelOptions,
     ObserverOptions,
@@ -18,6 +17,7 @@ from cfgraph.cli.run_options import (
     RemoteOptions,
     ResultOptions,
 )
+from cfgraph.cli.transform_options import FetchOptions
 
 if TYPE_CHECKING:
     from cfgraph.console.ci_formats import CiReport

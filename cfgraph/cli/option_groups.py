@@ -55,6 +55,12 @@ class OptionGroup:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"options are not changed: {name}")
 
+    @property
+    def is_set(self) -> bool:
+        """True if any of the options was used."""
+        values = [getattr(self, name) for name in group_fields(type(self))]
+        return not all(value is None or value is False or value in ([], ()) for value in values)
+
     def replace(self, **values: Any) -> Self:
         """Return the group with other values of some members."""
         return extended_group(type(self), self, **values)

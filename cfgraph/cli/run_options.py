@@ -37,13 +37,6 @@ class FeedOptions(OptionGroup):
         return [_name(text) for text in self.feed if not text.startswith("@")]
 
 
-class FetchOptions(OptionGroup):
-    """Tensors to fetch, and nodes to run."""
-
-    fetch: options.Fetch = field(default_factory=list)
-    target: options.Target = field(default_factory=list)
-
-
 class ModelOptions(OptionGroup):
     """Initializers, variables, and the signature of a model."""
 

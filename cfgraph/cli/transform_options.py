@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
-from typing import Annotated, Final
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Self
 
 import typer
 
 from cfgraph.cli import options
-from cfgraph.cli.option_groups import OptionGroup, group_fields
+from cfgraph.cli.option_groups import OptionGroup
 from cfgraph.errors import UsageError
 
 STDIN: Final = "-"
@@ -66,36 +66,27 @@ class ReducedOutput(OutputOptions):
     map_out: str | None = None
 
 
-class RunInputs(OptionGroup):
-    """Inputs, limits, and tolerances of runs, as the user wrote them.
+class FetchOptions(OptionGroup):
+    """Tensors to fetch, and nodes to run."""
 
-    Its sub-classes declare those that a command has. With `signature_outputs`, the fetches are by
-    default the outputs of the default signature.
+    fetch: options.Fetch = field(default_factory=list)
+    target: options.Target = field(default_factory=list)
+
+
+class RunInputs(OptionGroup):
+    """Inputs, variables, and limits of a run, as the user wrote them.
+
+    Its sub-classes declare those that a command has.
     """
 
-    verify: bool = False
-    fetch: Sequence[str] = ()
-    target: Sequence[str] = ()
     feed: Sequence[str] = ()
     feeds: Sequence[str] = ()
     init: Sequence[str] = ()
     signature: str | None = None
     variables: str | None = None
     allow_io: bool = False
-    size: Sequence[str] = ()
-    cases: int | None = None
     seed: int | None = None
-    rtol: float | None = None
-    atol: float | None = None
     max_iterations: int | None = None
-    signature_outputs: bool = False
-
-    @property
-    def is_set(self) -> bool:
-        """True if any of the options but `verify` was used."""
-        names = {*group_fields(RunInputs)} - {"verify", "signature_outputs"}
-        values = [getattr(self, name) for name in names]
-        return not all(value is None or value is False or value in ([], ()) for value in values)
 
 
 class ModelInputs(RunInputs):
@@ -107,39 +98,106 @@ class ModelInputs(RunInputs):
     allow_io: options.AllowIo = False
 
 
-class CaseInputs(ModelInputs):
-    """Inputs of `--verify`, in a command whose feeds name tensors for its pass."""
-
-    verify: options.Verify = False
-    size: options.Size = field(default_factory=list)
-    cases: options.Cases = None
-
-    def with_names(self, fetch: Iterable[str], feed: Iterable[str]) -> RunInputs:
-        """Add the feeds of a pass that have values, and with `verify` its fetches."""
-        names = options.split_names(fetch) if self.verify else []
-        fetches = [name for name in names if name[:1] != "^"]
-        targets = [name[1:] for name in names if name[:1] == "^"]
-        feeds = [*self.feed, *(text for text in feed if "=" in text)]
-        return self.replace(fetch=fetches, target=targets, feed=feeds)
-
-
-class VerifyInputs(CaseInputs):
-    """Inputs of `--verify`."""
+class FedInputs(ModelInputs):
+    """Inputs of runs in a command whose pass feeds no tensors."""
 
     feed: options.Feed = field(default_factory=list)
 
 
-class FreezeInputs(VerifyInputs):
+class FreezeInputs(FedInputs):
     """Inputs of `freeze --verify`, which runs no initializers."""
 
     init: list[str] = field(default_factory=list)
-    signature_outputs: bool = True
 
 
-class PipelineInputs(VerifyInputs):
-    """Inputs of `pipeline --verify-each`."""
+class ExplainInputs(FedInputs):
+    """Inputs of the run that `explain` describes."""
+
+    feeds: options.Feeds = field(default_factory=list)
+
+
+class LimitedInputs(ExplainInputs):
+    """Inputs of the runs of `extract` and `reduce`."""
+
+    max_iterations: options.MaxIterations = None
+
+
+class SeededInputs(LimitedInputs):
+    """Inputs of the runs of `diff`, and of those of `grad` that are compared."""
+
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            help="Seed of random inputs.",
+            rich_help_panel=options.ADVANCED,
+        ),
+    ] = None
+
+
+class CaseOptions(OptionGroup):
+    """Comparison of runs: sizes of random inputs, their number, and tolerances."""
 
     verify: bool = False
+    size: options.Size = field(default_factory=list)
+    cases: options.Cases = None
+    rtol: float | None = None
+    atol: float | None = None
+
+
+class VerifyOptions(CaseOptions):
+    """Comparison of runs if requested."""
+
+    verify: options.Verify = False
+
+
+class GradientCases(VerifyOptions):
+    """Comparison of `grad --check` and `--verify`."""
+
+    size: list[str] = field(default_factory=list)
+    cases: Annotated[
+        int | None,
+        typer.Option(
+            "--cases",
+            metavar="N",
+            min=1,
+            help="Number of random inputs for --check. Default: 1.",
+            rich_help_panel=options.ADVANCED,
+        ),
+    ] = None
+
+
+class ToleranceOptions(CaseOptions):
+    """Comparison of runs within tolerances."""
+
+    rtol: options.Rtol = None
+    atol: options.Atol = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRuns:
+    """Runs that are compared: what they receive, how they are compared, and what they compute."""
+
+    inputs: RunInputs = field(default_factory=RunInputs)
+    cases: CaseOptions = field(default_factory=CaseOptions)
+    fetches: FetchOptions = field(default_factory=FetchOptions)
+
+    @property
+    def is_set(self) -> bool:
+        """True if any of the options was used."""
+        return self.inputs.is_set or self.cases.is_set or self.fetches.is_set
+
+    @classmethod
+    def of_pass(
+        cls, inputs: RunInputs, cases: CaseOptions, fetch: Iterable[str], feed: Iterable[str] = ()
+    ) -> Self:
+        """Runs of the fetches of a pass, or `^node`, with those of its feeds that have values."""
+        names = options.split_names(fetch)
+        fetches = [name for name in names if name[:1] != "^"]
+        targets = [name[1:] for name in names if name[:1] == "^"]
+        feeds = [*inputs.feed, *(text for text in feed if "=" in text)]
+        return cls(inputs.replace(feed=feeds), cases, FetchOptions(fetches, targets))
 
 
 class PipelineOptions(OptionGroup):
@@ -172,66 +230,3 @@ class PipelineOptions(OptionGroup):
             "write nothing if a pass changes a value.",
         ),
     ] = False
-
-
-class ExplainInputs(ModelInputs):
-    """Inputs of the run that `explain` describes."""
-
-    feed: options.Feed = field(default_factory=list)
-    feeds: options.Feeds = field(default_factory=list)
-
-
-class ExtractInputs(ExplainInputs):
-    """Inputs of the run whose values `extract` takes."""
-
-    max_iterations: options.MaxIterations = None
-
-
-class GradientInputs(ExtractInputs):
-    """Inputs of `grad --check` and `--verify`."""
-
-    verify: options.Verify = False
-    cases: Annotated[
-        int | None,
-        typer.Option(
-            "--cases",
-            metavar="N",
-            min=1,
-            help="Number of random inputs for --check. Default: 1.",
-            rich_help_panel=options.ADVANCED,
-        ),
-    ] = None
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            help="Seed of the random inputs of --check.",
-            rich_help_panel=options.ADVANCED,
-        ),
-    ] = None
-
-
-class ReducedInputs(PipelineInputs):
-    """Inputs of the runs of two graphs that `reduce` compares."""
-
-    fetch: options.Fetch = field(default_factory=list)
-    target: options.Target = field(default_factory=list)
-    feeds: options.Feeds = field(default_factory=list)
-    rtol: options.Rtol = None
-    atol: options.Atol = None
-    max_iterations: options.MaxIterations = None
-
-
-class ComparedInputs(ReducedInputs):
-    """Inputs of the runs of two graphs that `diff` compares."""
-
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            help="Seed of random inputs.",
-            rich_help_panel=options.ADVANCED,
-        ),
-    ] = None

@@ -1,4 +1,4 @@
-"""Inputs and initial variables of the runs that a command makes or compares."""
+"""Fetches, inputs, and initial variables of the runs that a command makes or compares."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.cli.output import note, remark
-from cfgraph.cli.transform_options import RunInputs
+from cfgraph.cli.transform_options import FetchOptions, RunInputs
 from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_state_of
 from cfgraph.console.signatures import SignatureNames, names_tensors
 from cfgraph.errors import Unsupported, UsageError
@@ -17,6 +17,7 @@ from cfgraph.runtime.clock.cost_model import CostModel
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
+from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.restore import (
     RequiredState,
@@ -78,6 +79,16 @@ class VariableSource:
                 return None
         note(f"note: restored {_contents_text(state)} from {origin}")
         return state
+
+
+def requested_fetches(graph: Graph, fetches: FetchOptions, names: SignatureNames) -> Fetches:
+    """Resolve the fetches and targets; a signature may name them."""
+    request = Fetches(graph, names.outputs)
+    for name in fetches.fetch:
+        request.fetch(name)
+    for name in fetches.target:
+        request.target(name)
+    return request
 
 
 @dataclass(frozen=True, slots=True)

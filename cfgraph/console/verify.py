@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cfgraph.cli.output import is_quiet, page
-from cfgraph.cli.transform_options import RunInputs
+from cfgraph.cli.transform_options import ComparedRuns
 from cfgraph.console.graph_files import Source, require_single_stdin
-from cfgraph.errors import UsageError
+from cfgraph.console.signatures import SignatureNames
 from cfgraph.ir.files import dumps, loads
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
@@ -48,45 +48,34 @@ class VerificationResult:
         return runs_json(self.delta, self.graphs)
 
 
-@dataclass(slots=True)
-class Verification:
-    """Compares the result of a command with its input, if `enabled`.
+@dataclass(frozen=True, slots=True)
+class PreparedComparison:
+    """A graph before a change, and the runs in which it is compared with the changed one.
 
-    It is None for a command that cannot verify, or whose inputs have another use. Imports inside: a
-    command that does not verify must not load the runtime. With `shares_names` the signature and
-    the variables are also options of the pass.
+    Imports inside: a command that does not verify must not load the runtime.
     """
 
-    inputs: RunInputs = field(default_factory=RunInputs)
-    enabled: bool | None = False
-    shares_names: bool = False
-    _original: Graph | None = field(default=None, init=False)
-    _options: ComparisonRunOptions | None = field(default=None, init=False)
+    original: Graph
+    options: ComparisonRunOptions
 
-    def before(self, source: Source) -> None:
-        """Copy the graph and read the inputs. Raises UsageError if they do not fit the graph."""
-        if not self.enabled:
-            own = self.inputs
-            if self.shares_names:
-                own = own.replace(signature=None, variables=None, allow_io=False)
-            if self.enabled is not None and own.is_set:
-                message = "feeds and other run options require --verify"
-                raise UsageError(message, hint="add --verify")
-            return
-        from cfgraph.console.comparisons.diff_run import comparison_options
-
-        require_single_stdin(source, self.inputs.feed)
-        self._original = copy_graph(source.graph)
-        self._options = comparison_options(self.inputs, replace(source, graph=self._original))
-
-    def after(self, graph: Graph) -> VerificationResult | None:
-        """Compare the original graph with the written one, or return None if not enabled."""
-        if self._original is None:
-            return None
+    def compare(self, graph: Graph) -> VerificationResult:
+        """Compare the original graph with the changed one as it is written."""
         from cfgraph.compare.equivalence import compare_runs
 
         written = loads(dumps(graph, "pb"), "pb")
-        delta = compare_runs(self._original, written, self._options)
-        result = VerificationResult(delta, (self._original, written))
+        delta = compare_runs(self.original, written, self.options)
+        result = VerificationResult(delta, (self.original, written))
         result.show()
         return result
+
+
+def prepare_comparison(
+    runs: ComparedRuns, source: Source, names: SignatureNames, *, by_signature: bool = False
+) -> PreparedComparison:
+    """Copy the graph and read the inputs. Raises UsageError if they do not fit the graph."""
+    from cfgraph.console.comparisons.diff_run import comparison_options
+
+    require_single_stdin(source, runs.inputs.feed)
+    original = replace(source, graph=copy_graph(source.graph))
+    options = comparison_options(runs, original, names, by_signature=by_signature)
+    return PreparedComparison(original.graph, options)

@@ -10,7 +10,7 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Page, page
-from cfgraph.cli.transform_options import STDIN, RunInputs
+from cfgraph.cli.transform_options import STDIN, ComparedRuns
 from cfgraph.compare.diff import MATCH_MODES, diff, is_default_attr
 from cfgraph.compare.differences import (
     Change,
@@ -281,7 +281,7 @@ class DiffOptions:
     by: str = "name"
     ignore: tuple[str, ...] = ()
     run: bool = False
-    inputs: RunInputs = field(default_factory=RunInputs)
+    runs: ComparedRuns = field(default_factory=ComparedRuns)
     format: str = "text"
     full: bool = False
     color: Color = Color.auto
@@ -329,7 +329,7 @@ def require_diff_options(options: DiffOptions) -> None:
     if options.run and options.write_page:
         message = "--html shows the comparison of nodes, not that of --run"
         raise UsageError(message, hint="use --html without --run")
-    if options.inputs.is_set and not options.run:
+    if options.runs.is_set and not options.run:
         message = "feeds, fetches and other run options require --run"
         raise UsageError(message, hint="add --run")
 

@@ -68,8 +68,8 @@ def diff_modes(path: str, second: str | None, modes: ModeOptions, options: DiffO
     if not options.run:
         raise UsageError("--with compares runs", hint="add --run")
     source = read_graph(path)
-    require_single_stdin(source, options.inputs.feed)
-    run_options = comparison_options(options.inputs, source)
+    require_single_stdin(source, options.runs.inputs.feed)
+    run_options = comparison_options(options.runs, source)
     deltas: dict[Mode, RunDiff] = {}
     unsupported: dict[Mode, Unsupported] = {}
     with modes.pool() as pool:

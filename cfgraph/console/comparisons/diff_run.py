@@ -12,7 +12,7 @@ import numpy as np
 from cfgraph.analysis.findings import Finding
 from cfgraph.cli.options import split_list
 from cfgraph.cli.output import Page, page
-from cfgraph.cli.transform_options import RunInputs
+from cfgraph.cli.transform_options import ComparedRuns
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
 from cfgraph.compare.equivalence import (
@@ -22,7 +22,7 @@ from cfgraph.compare.equivalence import (
     first_race,
 )
 from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
-from cfgraph.console.comparison_inputs import VariableSource, prepare_inputs
+from cfgraph.console.comparison_inputs import VariableSource, prepare_inputs, requested_fetches
 from cfgraph.console.comparisons.diff import (
     DiffOptions,
     DiffResult,
@@ -32,35 +32,38 @@ from cfgraph.console.comparisons.diff import (
     print_diff_result,
 )
 from cfgraph.console.graph_files import Source, require_single_stdin, saved_model_folder
-from cfgraph.console.signatures import signature_names
+from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.node import node_name
-from cfgraph.runtime.fetches import Fetches
 
 _MAX_SIZE_DIGITS: Final = 10
 
 
-def comparison_options(inputs: RunInputs, source: Source) -> ComparisonRunOptions:
-    """Resolve run inputs for a graph. Raises UsageError for inputs that do not fit it."""
-    graph = source.graph
-    names = signature_names(source, inputs.signature, inputs.variables)
-    request = Fetches(graph, names.outputs)
-    for name in inputs.fetch:
-        request.fetch(name)
-    by_signature = inputs.signature is not None or inputs.signature_outputs
-    if by_signature and not (inputs.fetch or inputs.target):
+def comparison_options(
+    runs: ComparedRuns,
+    source: Source,
+    names: SignatureNames | None = None,
+    *,
+    by_signature: bool = False,
+) -> ComparisonRunOptions:
+    """Resolve runs for a graph. Raises UsageError for options that do not fit it.
+
+    With `by_signature`, or a signature that is named, the default fetches are its outputs.
+    """
+    graph, inputs, cases = source.graph, runs.inputs, runs.cases
+    names = names or signature_names(source, inputs.signature, inputs.variables)
+    request = requested_fetches(graph, runs.fetches, names)
+    if (by_signature or inputs.signature is not None) and not runs.fetches.is_set:
         request.default()
-    for name in inputs.target:
-        request.target(name)
     named = [*(item.node for item in request.tensors), *request.targets]
     prepared = prepare_inputs(inputs, source, names, named or None)
     setting = SampleOptions(
         prepared.feeds,
         prepared.inits,
-        read_sizes(graph, inputs.size, names.inputs),
+        read_sizes(graph, cases.size, names.inputs),
         prepared.max_iterations,
         state=prepared.state,
         io=prepared.io,
@@ -69,10 +72,10 @@ def comparison_options(inputs: RunInputs, source: Source) -> ComparisonRunOption
         setting,
         tuple(item.name for item in request.tensors),
         tuple(node.name for node in request.targets),
-        DEFAULT_CASES if inputs.cases is None else inputs.cases,
+        DEFAULT_CASES if cases.cases is None else cases.cases,
         prepared.seed,
-        inputs.rtol,
-        inputs.atol,
+        cases.rtol,
+        cases.atol,
     )
 
 
@@ -257,7 +260,7 @@ def _run_side_json(value: Any, full: bool) -> Any:
 def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
     """Compare the values that two graphs compute."""
     for source in sources:
-        require_single_stdin(source, options.inputs.feed)
+        require_single_stdin(source, options.runs.inputs.feed)
     graphs = sources[0].graph, sources[1].graph
     delta = compare_runs(*graphs, _pair_options(sources, options))
     if options.node_data:
@@ -279,13 +282,13 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
 
 def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOptions:
     """Resolve the options; variables stored with only one graph are used for both."""
-    first = comparison_options(options.inputs, sources[0])
+    first = comparison_options(options.runs, sources[0])
     io = first.setting.io.with_roots(*filter(None, [saved_model_folder(sources[1])]))
     first = replace(first, setting=replace(first.setting, io=io))
-    if options.inputs.variables is not None:
+    if options.runs.inputs.variables is not None:
         return first
     graph = sources[1].graph
-    second = VariableSource(allow_io=options.inputs.allow_io).state(
+    second = VariableSource(allow_io=options.runs.inputs.allow_io).state(
         sources[1], _requested_nodes(graph, first)
     )
     if first.setting.state is None:

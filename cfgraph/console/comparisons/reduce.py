@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cfgraph.cli.json_output import add_member, print_document
 from cfgraph.cli.output import detail, hidden_notes, is_quiet, note, page
-from cfgraph.cli.transform_options import STDIN, OutputOptions, RunInputs
+from cfgraph.cli.transform_options import STDIN, ComparedRuns, OutputOptions
 from cfgraph.compare.equivalence import compare_runs
 from cfgraph.compare.reduce.pair_oracle import PairOracle
 from cfgraph.compare.reduce.reduce_graph import reduce_graph
@@ -78,7 +78,7 @@ class ReducedFiles:
 def reduce_command(
     path: str,
     tested: CommandOptions,
-    inputs: RunInputs,
+    runs: ComparedRuns,
     outputs: OutputOptions,
     against_out: str | None,
     jobs: int | None,
@@ -99,7 +99,7 @@ def reduce_command(
     subject = Subject((source.graph,))
     before = subject.nodes
     result = oracle.require_failure(subject)
-    options = comparison_options(inputs, source) if inputs.is_set else None
+    options = comparison_options(runs, source) if runs.is_set else None
     files = ReducedFiles((output,), outputs.to)
     with files.kept_on_interruption():
         files.write(subject)
@@ -122,7 +122,7 @@ def reduce_against(
     path: str,
     second: str,
     tested: CommandOptions,
-    inputs: RunInputs,
+    runs: ComparedRuns,
     outputs: OutputOptions,
     against_out: str | None,
     jobs: int | None,
@@ -144,7 +144,7 @@ def reduce_against(
     if path == second == STDIN:
         raise UsageError("standard input can be read only once")
     sources = [read_graph(name) for name in (path, second)]
-    options = comparison_options(inputs, sources[0])
+    options = comparison_options(runs, sources[0])
     subject = Subject(tuple(source.graph for source in sources))
     oracle, difference = PairOracle.compare(subject, options)
     files = ReducedFiles((output, other), outputs.to)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.cli.output import is_quiet, note, page
-from cfgraph.cli.transform_options import OutputOptions, RunInputs
+from cfgraph.cli.transform_options import ComparedRuns, OutputOptions
 from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.reduce.search import Search
 from cfgraph.compare.reduce.subject import Subject
@@ -32,7 +32,7 @@ _OUTPUT_HINT: Final = "name it with -o FILE, or the folder of a report with --re
 def reduce_in_mode(
     path: str,
     modes: ModeOptions,
-    inputs: RunInputs,
+    runs: ComparedRuns,
     outputs: OutputOptions,
     report: str | None = None,
 ) -> int:
@@ -47,8 +47,8 @@ def reduce_in_mode(
         outputs = outputs.replace(output=str(Path(report, "graph.pb")))
     output = require_file(outputs, path, hint=_OUTPUT_HINT)
     source = read_graph(path)
-    require_single_stdin(source, inputs.feed)
-    options = replace(comparison_options(inputs, source), locate=False)
+    require_single_stdin(source, runs.inputs.feed)
+    options = replace(comparison_options(runs, source), locate=False)
     files = ReducedFiles((output,), outputs.to)
     with modes.pool() as pool, files.kept_on_interruption():
         oracle, delta = start_oracle(pool, source.graph, modes.modes[0], modes.against, options)

@@ -15,13 +15,13 @@ from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.cli.run_options import (
     ClockOptions,
     FeedOptions,
-    FetchOptions,
     LimitOptions,
     ModelOptions,
     ResultOptions,
 )
+from cfgraph.cli.transform_options import FetchOptions
 from cfgraph.compare.value_difference import ValueDifference, value_difference
-from cfgraph.console.comparison_inputs import VariableSource
+from cfgraph.console.comparison_inputs import VariableSource, requested_fetches
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
@@ -37,7 +37,6 @@ from cfgraph.runtime.feeds.parse_feeds import (
     repeated_value_error,
     split_feed,
 )
-from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.preparation.run_config import StepOptions
 from cfgraph.runtime.preparation.run_names import ClusterMembers
 from cfgraph.runtime.trace.events import TraceEvent
@@ -249,11 +248,7 @@ def resolve_request(
     graph, groups = ClusterMembers(source.graph).resolve(requested)
     names = signature_names(replace(source, graph=graph), model.signature, model.variables)
     names.require_selected([*fetches.fetch, *feeds.names])
-    resolved = Fetches(graph, names.outputs)
-    for name in fetches.fetch:
-        resolved.fetch(name)
-    for name in fetches.target:
-        resolved.target(name)
+    resolved = requested_fetches(graph, fetches, names)
     files = output_paths(results.out, resolved.outside_loops)
     compared = options_by_tensor(results.expect, resolved.outside_loops, "expected value")
     resolved.tensors.update(dict.fromkeys((*files, *compared)))

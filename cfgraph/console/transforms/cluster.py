@@ -16,7 +16,6 @@ from cfgraph.console.graph_files import Source
 from cfgraph.console.model_explorer.cluster_data import ClusterData
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
-from cfgraph.console.verify import Verification
 from cfgraph.console.views.dot import cluster_dot
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
@@ -197,9 +196,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
     data: ClusterData | None
 
     @classmethod
-    def require_valid(
-        cls, options: ClusterOptions, outputs: OutputOptions, verification: Verification
-    ) -> None:
+    def require_valid(cls, options: ClusterOptions, outputs: OutputOptions) -> None:
         """Raise UsageError if two results would be written to one place."""
         if options.format not in FORMATS:
             message = f"unknown format {options.format!r}"

@@ -13,13 +13,12 @@ from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.cli.pass_options import ExtractOptions
-from cfgraph.cli.transform_options import RunInputs
+from cfgraph.cli.transform_options import ComparedRuns, RunInputs
 from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.console.values import value_text
-from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.role import Role
@@ -180,8 +179,13 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
     """A part of a graph, with the values of a run if requested."""
 
     command = "extract"
+    verifies = False
     before: int
     cut: CutOptions
+
+    @classmethod
+    def require_used(cls, options: ExtractOptions, runs: ComparedRuns) -> None:
+        """Accept inputs: they are those of the run whose values are extracted."""
 
     @classmethod
     def prepare(
@@ -189,21 +193,21 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         source: Source,
         options: ExtractOptions,
         names: SignatureNames,
-        verification: Verification,
+        runs: ComparedRuns,
     ) -> ExtractOptions:
         """Run the graph if requested, for the values at the cut."""
-        options, runs = _resolved(options, names), verification.inputs
-        require_single_stdin(source, runs.feed)
-        if not _needs_run(options, runs):
+        options, inputs = _resolved(options, names), runs.inputs
+        require_single_stdin(source, inputs.feed)
+        if not _needs_run(options, inputs):
             return options
         graph = source.graph
-        feeds = read_feeds(graph, runs.feed, runs.feeds, names=names.inputs)
+        feeds = read_feeds(graph, inputs.feed, inputs.feeds, names=names.inputs)
         plan = ExtractionPlan(graph, options.outputs, options.inputs)
         if not plan.cut:
             cut = [graph.tensor(name).name for name in feeds]
             plan = ExtractionPlan(graph, options.outputs, cut)
         iterations = _iterations_of(options, plan.frame)
-        values = captured_values(source, plan, iterations, runs, feeds)
+        values = captured_values(source, plan, iterations, inputs, feeds)
         numbers = ",".join(map(str, reversed(iterations.values()))) or None
         cut = [tensor.name for tensor in plan.cut]
         return extended_group(CutOptions, options, inputs=cut, values=values, iterations=numbers)

@@ -9,12 +9,12 @@ from typing import Any, Self
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.cli.pass_options import FreezeOptions
+from cfgraph.cli.transform_options import ComparedRuns
 from cfgraph.console.comparison_inputs import require_restored
 from cfgraph.console.graph_files import Source, saved_model_state_of
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.lower import node_totals
 from cfgraph.console.transforms.transform import PassResult
-from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_names
@@ -34,6 +34,7 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
     """A frozen graph, with the number of its functions before, and its names, which it loses."""
 
     command = "freeze"
+    shares_names = True
     functions: int
     lost: SignatureNames
 
@@ -43,7 +44,7 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
         source: Source,
         options: FreezeOptions,
         names: SignatureNames,
-        verification: Verification,
+        runs: ComparedRuns,
     ) -> FreezeOptions:
         """Take the variables of a SavedModel from itself, unless a path is named."""
         if options.variables is None and saved_model_state_of(source) is not None:

@@ -13,7 +13,7 @@ from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import OutputTable, Page, is_quiet, page
 from cfgraph.cli.pass_options import GradOptions
-from cfgraph.cli.transform_options import OutputOptions
+from cfgraph.cli.transform_options import ComparedRuns, OutputOptions
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.grad_check import (
@@ -30,7 +30,6 @@ from cfgraph.console.transforms.grad_report import (
     print_gradients,
 )
 from cfgraph.console.transforms.transform import PassResult
-from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.node import split_tensor_name
@@ -109,14 +108,17 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
     comparisons: Comparisons
 
     @classmethod
-    def require_valid(
-        cls, options: GradOptions, outputs: OutputOptions, verification: Verification
-    ) -> None:
+    def require_valid(cls, options: GradOptions, outputs: OutputOptions) -> None:
         """Check the options before the graph is read. Raises UsageError."""
         outputs.require_separate_json()
         _require_valid(options)
-        is_set = options.rtol is not None or verification.inputs.replace(signature=None).is_set
-        if is_set and not options.check and not verification.enabled:
+
+    @classmethod
+    def require_used(cls, options: GradOptions, runs: ComparedRuns) -> None:
+        """Raise UsageError for inputs of runs, unless gradients are compared."""
+        inputs = runs.inputs.replace(signature=None)
+        is_set = options.rtol is not None or inputs.is_set or runs.cases.is_set
+        if is_set and not options.check:
             message = "feeds and other run options require --check or --verify"
             raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
 
@@ -126,17 +128,19 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         source: Source,
         options: GradOptions,
         names: SignatureNames,
-        verification: Verification,
+        runs: ComparedRuns,
     ) -> GradOptions:
         """Resolve the options, and copy the graph for the comparison."""
-        runs = verification.inputs
+        inputs, cases = runs.inputs, runs.cases
         # the comparison reads feeds again, in double precision
-        feeds = [*runs.feed] * (options.check + bool(verification.enabled))
+        feeds = [*inputs.feed] * (options.check + cases.verify)
         require_single_stdin(source, [*feeds, *(f"={text}" for text in options.grad_ys)])
         request = _request(source.graph, options, names)
         check = None
         if options.check:
-            check = FiniteDifferenceCheck.prepare(source, request, runs, names, options.rtol)
+            check = FiniteDifferenceCheck.prepare(
+                source, request, inputs, names, cases.cases or 1, options.rtol
+            )
         return extended_group(PreparedGradients, options, request=request, comparison=check)
 
     @classmethod
@@ -196,7 +200,6 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         return {
             "gradients": self.report.to_json(),
             "check": check_table(self.comparisons).to_json() if checked else None,
-            "verify": None,
         }
 
     def show(self, out: Page) -> None:

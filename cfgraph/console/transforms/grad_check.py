@@ -46,6 +46,7 @@ class FiniteDifferenceCheck:
         request: DerivativeRequest,
         runs: RunInputs,
         names: SignatureNames,
+        cases: int,
         rtol: float | None,
     ) -> Self:
         """Copy the graph before gradients are added to it. Raises UsageError for invalid feeds."""
@@ -58,7 +59,7 @@ class FiniteDifferenceCheck:
         options = GradientCheckOptions(
             feeds=inputs.feeds,
             inits=inputs.inits,
-            cases=runs.cases or 1,
+            cases=cases,
             seed=inputs.seed,
             rtol=rtol,
             narrow=tuple(report.names),

@@ -13,7 +13,6 @@ from cfgraph.cli.pass_options import PartitionOptions
 from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
-from cfgraph.console.verify import Verification
 from cfgraph.console.views.show_tables import partitions_json, partitions_table, routes_table
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
@@ -47,9 +46,7 @@ class PartitionedGraph(PassResult[PartitionOptions, Partitioning]):
         return cls(graph, options, report, placement, rules, device_partitions(graph))
 
     @classmethod
-    def require_valid(
-        cls, options: PartitionOptions, outputs: OutputOptions, verification: Verification
-    ) -> None:
+    def require_valid(cls, options: PartitionOptions, outputs: OutputOptions) -> None:
         """Check the options before the graph is read. Raises UsageError."""
         outputs.require_separate_json()
         _require_devices(options)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cfgraph.cli.json_output import add_member, print_document
-from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, hidden_notes, is_quiet, note, page, remark
-from cfgraph.cli.transform_options import OutputOptions, PipelineOptions, RunInputs
+from cfgraph.cli.transform_options import ComparedRuns, OutputOptions, PipelineOptions
 from cfgraph.console.graph_files import (
     Source,
     artifact,
@@ -19,9 +18,9 @@ from cfgraph.console.graph_files import (
     read_graph,
     write_graph,
 )
-from cfgraph.console.signatures import signature_names
+from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.transforms.pass_pipeline import PassOutcome, Pipeline, PipelineStep
-from cfgraph.console.verify import Verification, VerificationResult
+from cfgraph.console.verify import PreparedComparison, VerificationResult, prepare_comparison
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import dumps
@@ -46,11 +45,12 @@ class PipelineObserver:
 
     request: PipelineOptions
     source: Source
-    inputs: RunInputs
+    names: SignatureNames
+    runs: ComparedRuns
     passes: int
     verdicts: list[VerificationResult]
     dumped: list[dict[str, Any]]
-    _verification: Verification | None = None
+    _comparison: PreparedComparison | None = None
 
     def start(self) -> None:
         """Save the input."""
@@ -61,11 +61,10 @@ class PipelineObserver:
         """Copy the graph for the verification."""
         if not self.request.verify_each:
             return
-        fetches = split_names(getattr(step.options, "fetch", ()))
-        inputs = self.inputs.replace(fetch=fetches)
-        self._verification = Verification(inputs, enabled=True)
+        fetches = getattr(step.options, "fetch", ())
+        runs = ComparedRuns.of_pass(self.runs.inputs, self.runs.cases, fetches)
         with hidden_notes(bool(self.verdicts)):
-            self._verification.before(self.source)
+            self._comparison = prepare_comparison(runs, self.source, self.names)
 
     def after(self, step: PipelineStep, outcome: PassOutcome) -> None:
         """Print, save, and verify. Raises PassChangedResult if the values differ."""
@@ -77,10 +76,9 @@ class PipelineObserver:
             self._dump(step.name, number)
         for warning in outcome.report.warnings:
             note(f"warning: {step.name}: {warning}")
-        if self._verification is not None:
+        if self._comparison is not None:
             with hidden_notes():
-                verdict = self._verification.after(self.source.graph)
-            assert verdict is not None
+                verdict = self._comparison.compare(self.source.graph)
             if not verdict:
                 remark(f"in pass '{step.name}', {number} of {self.passes}")
                 raise PassChangedResult(step.name, verdict)
@@ -103,7 +101,7 @@ class PipelineObserver:
 
 
 def pipeline_file(
-    path: str, text: str, request: PipelineOptions, inputs: RunInputs, outputs: OutputOptions
+    path: str, text: str, request: PipelineOptions, runs: ComparedRuns, outputs: OutputOptions
 ) -> int:
     """Read a graph, run the passes, and write it. Returns the exit code.
 
@@ -111,12 +109,12 @@ def pipeline_file(
     pipeline that cannot be parsed, before anything is read.
     """
     pipeline = Pipeline(text)
-    _require_compatible_options(pipeline, request, inputs, outputs)
+    _require_compatible_options(pipeline, request, runs, outputs)
     source = read_graph(path)
     entry, graph = source.to_json(), source.graph
-    names = signature_names(source, inputs.signature, inputs.variables)
+    names = signature_names(source, runs.inputs.signature, runs.inputs.variables)
     passes = len(pipeline.steps)
-    observer = PipelineObserver(request, source, inputs, passes, [], [])
+    observer = PipelineObserver(request, source, names, runs, passes, [], [])
     observer.start()
     changed: PassChangedResult | None = None
     done: list[PassOutcome] = []
@@ -166,7 +164,7 @@ def pipeline_file(
 
 
 def _require_compatible_options(
-    pipeline: Pipeline, request: PipelineOptions, inputs: RunInputs, outputs: OutputOptions
+    pipeline: Pipeline, request: PipelineOptions, runs: ComparedRuns, outputs: OutputOptions
 ) -> None:
     outputs.require_separate_json()
     known = [_ALL, *dict.fromkeys(step.name for step in pipeline.steps)]
@@ -174,7 +172,7 @@ def _require_compatible_options(
         if name not in known:
             hint = did_you_mean(name, known) or f"use {', '.join(known)}"
             raise UsageError(f"--print-after {name!r}: no such pass in the pipeline", hint=hint)
-    if inputs.is_set and not request.verify_each:
+    if runs.is_set and not request.verify_each:
         message = "feeds and other run options require --verify-each"
         raise UsageError(message, hint="add --verify-each")
 

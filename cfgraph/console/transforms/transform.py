@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import OutputTable, Page, is_quiet, note, page
-from cfgraph.cli.transform_options import OutputOptions
+from cfgraph.cli.transform_options import ComparedRuns, OutputOptions
 from cfgraph.console.graph_files import (
     Source,
     json_bytes,
@@ -23,7 +23,8 @@ from cfgraph.console.graph_files import (
     write_graph,
 )
 from cfgraph.console.signatures import SignatureNames, note_lost_names, signature_names
-from cfgraph.console.verify import Verification, VerificationResult
+from cfgraph.console.verify import VerificationResult, prepare_comparison
+from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde.saved_model import SavedSignature
@@ -45,11 +46,14 @@ Report = TypeVar("Report", bound=PassReport)
 class PassResult(ABC, Generic[Options, Report]):
     """Result of a pass on a graph, in place: its report, as text and as members of a document.
 
-    `companion` is the kind of the file that a command writes next to the graph.
+    `companion` is the kind of the file that a command writes next to the graph. It `verifies` if it
+    has --verify. If it `shares_names`, its options have those of a signature too.
     """
 
     command: ClassVar[str]
     companion: ClassVar[str] = "names"
+    verifies: ClassVar[bool] = True
+    shares_names: ClassVar[bool] = False
 
     graph: Graph
     options: Options
@@ -61,11 +65,19 @@ class PassResult(ABC, Generic[Options, Report]):
         """Run the pass on a graph; `names` are those of a signature, which options may use."""
 
     @classmethod
-    def require_valid(
-        cls, options: Options, outputs: OutputOptions, verification: Verification
-    ) -> None:
+    def require_valid(cls, options: Options, outputs: OutputOptions) -> None:
         """Check the options before the graph is read. Raises UsageError."""
         outputs.require_separate_json()
+
+    @classmethod
+    def require_used(cls, options: Options, runs: ComparedRuns) -> None:
+        """Raise UsageError for inputs of runs that nothing uses without --verify."""
+        inputs = runs.inputs
+        if cls.shares_names:
+            inputs = inputs.replace(signature=None, variables=None, allow_io=False)
+        if inputs.is_set or runs.cases.is_set:
+            message = "feeds and other run options require --verify"
+            raise UsageError(message, hint="add --verify")
 
     @classmethod
     def companion_path(cls, options: Options, outputs: OutputOptions) -> str | None:
@@ -78,7 +90,7 @@ class PassResult(ABC, Generic[Options, Report]):
         source: Source,
         options: Options,
         names: SignatureNames,
-        verification: Verification,
+        runs: ComparedRuns,
     ) -> Options:
         """Complete the options by what the graph and its runs say before the pass."""
         return options
@@ -157,7 +169,6 @@ class Transformation:
     passed: bool
     artifacts: Sequence[Mapping[str, Any]]
     verdict: VerificationResult | None
-    is_verified: bool
 
     def report(self, outputs: OutputOptions) -> int:
         """Print the report and the document; returns the exit code, 1 if a check failed.
@@ -169,7 +180,7 @@ class Transformation:
         result.print(outputs, self.passed)
         if outputs.json:
             checked: dict[str, Any] = {"warnings": result.report.warnings}
-            if self.is_verified:
+            if result.verifies:
                 checked["verify"] = self.verdict
             print_document(
                 result.command,
@@ -187,22 +198,23 @@ def transform(
     pass_type: type[PassResult[Options, Any]],
     options: Options,
     outputs: OutputOptions,
-    verification: Verification,
+    runs: ComparedRuns,
 ) -> Transformation:
     """Apply a pass to a graph that was read, and write it unless a check fails."""
     inputs = [source.to_json()]  # before the pass changes the graph
-    runs = verification.inputs
-    names = signature_names(source, runs.signature, runs.variables)
-    options = pass_type.prepare(source, options, names, verification)
-    verification.before(source)
+    names = signature_names(source, runs.inputs.signature, runs.inputs.variables)
+    options = pass_type.prepare(source, options, names, runs)
+    comparison = None
+    if runs.cases.verify:
+        shared = pass_type.shares_names
+        comparison = prepare_comparison(runs, source, names, by_signature=shared)
     result = pass_type.apply(source.graph, options, names)
     for text in result.notes():
         note(text)
-    verdict = verification.after(source.graph)
+    verdict = None if comparison is None else comparison.compare(source.graph)
     passed = result.check() and (verdict is None or bool(verdict))
     artifacts = result.write(source, names, outputs) if passed else []
-    is_verified = verification.enabled is not None
-    return Transformation(result, inputs, passed, artifacts, verdict, is_verified)
+    return Transformation(result, inputs, passed, artifacts, verdict)
 
 
 def transform_file(
@@ -210,15 +222,17 @@ def transform_file(
     pass_type: type[PassResult[Options, Any]],
     options: Options,
     outputs: OutputOptions,
-    verification: Verification,
+    runs: ComparedRuns,
 ) -> int:
     """Read a graph, apply a pass, write it, and report on stderr. Returns the exit code.
 
     It is 1, and nothing is written, if the verification finds a difference. Raises UsageError for
     options that do not fit each other, and if two results would be written to one place.
     """
-    pass_type.require_valid(options, outputs, verification)
+    pass_type.require_valid(options, outputs)
+    if not runs.cases.verify:
+        pass_type.require_used(options, runs)
     second = pass_type.companion_path(options, outputs)
     require_distinct_paths(outputs.output, second, pass_type.companion)
     source = read_graph(path)
-    return transform(source, pass_type, options, outputs, verification).report(outputs)
+    return transform(source, pass_type, options, outputs, runs).report(outputs)
