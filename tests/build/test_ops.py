@@ -177,6 +177,15 @@ MISTAKES = {
     "FloorMod, input 'y': 1.5 cannot be represented as int32": lambda b, x, k: k % 1.5,
     "Sqrt does not accept int32 for x": lambda b, x, k: b.Sqrt(k),
     "Sqrt does not accept 'a' for 'x'": lambda b, x, k: b.Sqrt("a"),
+    "AddN expects 3 tensors for 'inputs', got 2": lambda b, x, k: b.AddN([x, x], N=3),
+    "AddN expects 'N' to be at least 1, got 0": lambda b, x, k: b.AddN([], N=0),
+    "MaxPool: attribute 'ksize' must be a list, got 2": lambda b, x, k: b.MaxPool(x, ksize=2),
+    "MaxPool expects at least 4 elements in 'ksize', got 1": (
+        lambda b, x, k: b.MaxPool(x, ksize=[2])
+    ),
+    "MaxPool does not accept FULL for 'padding'": lambda b, x, k: b.MaxPool(x, padding="FULL"),
+    "'a' is not a shape": lambda b, x, k: b.placeholder("y", "float32", "a"),
+    "{} cannot be an attribute": lambda b, x, k: b.Identity(x, _class={}),
     "AddV2: shapes [2] and [3] do not broadcast": lambda b, x, k: b.AddV2(x, [1, 2, 3]),
     "Identity: 'input' is an operation, which has no value to read": (
         lambda b, x, k: b.Identity(b.NoOp())

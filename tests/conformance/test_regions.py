@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance import recorded
-from tests.sampled import in_sweep
+from tests.sampled import sampled
 
 CASES = recorded.parameters("session")
 # one case in so many: all of them take a minute, and XLA compiles for a fifth of a second and more
@@ -21,14 +21,8 @@ def _assert_agrees(case: dict[str, Any], jit: str) -> None:
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", CASES[::_EVERY])
+@pytest.mark.parametrize("case", sampled(CASES, _EVERY))
 def test_a_session_with_whole_regions_agrees(case: dict[str, Any]) -> None:
-    _assert_agrees(case, "numpy")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", in_sweep(CASES))
-def test_every_session_with_whole_regions_agrees(case: dict[str, Any]) -> None:
     _assert_agrees(case, "numpy")
 
 
