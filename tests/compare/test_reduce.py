@@ -11,9 +11,9 @@ import cfgraph
 from benchmarks.planted import FAULTS, PlantedFault
 from cfgraph.analysis.verify.verify import verify
 from cfgraph.compare.equivalence import compare_runs
-from cfgraph.compare.reduce.node_operators import NodeOperator, OutputOperator
+from cfgraph.compare.reduce.node_operators import OutputOperator
 from cfgraph.compare.reduce.pair_oracle import PairOracle
-from cfgraph.compare.reduce.reduce_graph import reduce_graph
+from cfgraph.compare.reduce.reduce_graph import graph_operators, reduce_graph
 from cfgraph.compare.reduce.reduce_pair import reduce_pair
 from cfgraph.compare.reduce.removal import StandIns, without_nodes
 from cfgraph.compare.reduce.search import Search
@@ -111,7 +111,7 @@ def test_operators_leave_the_subject_unchanged(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "lstm.pb")
     before = cfgraph.dumps(copy_graph(graph))
     subject = Subject((graph,))
-    for operator in (OutputOperator(), NodeOperator(StandIns(fallback="zeros"))):
+    for operator in graph_operators({}):
         items = operator.items(subject)
         operator.candidate(subject, items[: len(items) // 2])
     assert cfgraph.dumps(graph) == before

@@ -12,10 +12,10 @@ from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.compare.reduce.node_operators import only_needed_by
 from cfgraph.compare.reduce.removal import StandIns, dead_ends, is_loop_merge, without_nodes
+from cfgraph.compare.reduce.search import ItemOperator
 from cfgraph.compare.reduce.subject import Subject
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 
@@ -115,7 +115,7 @@ def _variable_nodes(merge: Node) -> Iterator[Node]:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchOperator:
+class BranchOperator(ItemOperator):
     """Replacement of conditionals by one of their branches."""
 
     values: Mapping[str, Any]
@@ -134,18 +134,11 @@ class BranchOperator:
             items += [(name, side) for side in sides]
         return items
 
-    def candidate(self, subject: Subject, items: Sequence[tuple[str, int]]) -> Subject | None:
-        """Return a subject in which some conditionals are branches."""
-
-        def edit(graph: Graph) -> Graph:
-            copy = copy_graph(graph)
-            for name, side in items:
-                node = name.rpartition(":")[0]
-                if node in copy.nodes:
-                    _Branch(copy, copy.tensor(name), side).apply()
-            return copy
-
-        return subject.edited(edit)
+    def remove(self, graph: Graph, item: tuple[str, int]) -> None:
+        """Replace a conditional by a branch."""
+        name, side = item
+        if name.rpartition(":")[0] in graph.nodes:
+            _Branch(graph, graph.tensor(name), side).apply()
 
 
 class _Branch:

@@ -8,6 +8,7 @@ from typing import Final
 
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.compare.reduce.removal import StandIns, dead_ends, without_nodes
+from cfgraph.compare.reduce.search import ItemOperator
 from cfgraph.compare.reduce.subject import Subject
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
@@ -98,7 +99,7 @@ def only_needed_by(removed: Collection[Node]) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class BypassOperator:
+class BypassOperator(ItemOperator):
     """Removal of nodes whose readers can read one of their inputs instead."""
 
     name: str = "bypasses"
@@ -110,17 +111,11 @@ class BypassOperator:
         found.sort(key=lambda item: item[1])
         return [(node.name, slot) for node, slot in found]
 
-    def candidate(self, subject: Subject, items: Sequence[tuple[str, int]]) -> Subject | None:
-        """Return a subject in which some nodes are bypassed."""
-
-        def edit(graph: Graph) -> Graph:
-            copy = copy_graph(graph)
-            for name, slot in items:
-                if name in copy.nodes:
-                    bypass(copy, copy.nodes[name], slot)
-            return copy
-
-        return subject.edited(edit)
+    def remove(self, graph: Graph, item: tuple[str, int]) -> None:
+        """Bypass a node."""
+        name, slot = item
+        if name in graph.nodes:
+            bypass(graph, graph.nodes[name], slot)
 
 
 def _bypass_slots(graph: Graph, node: Node) -> Iterator[int]:
@@ -157,7 +152,7 @@ def bypass(graph: Graph, node: Node, slot: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ControlOperator:
+class ControlOperator(ItemOperator):
     """Removal of control edges."""
 
     name: str = "control edges"
@@ -172,21 +167,15 @@ class ControlOperator:
         )
         return list(dict.fromkeys(edges))
 
-    def candidate(self, subject: Subject, items: Sequence[tuple[str, str]]) -> Subject | None:
-        """Return a subject without some control edges."""
-
-        def edit(graph: Graph) -> Graph:
-            copy = copy_graph(graph)
-            for reader, source in items:
-                if reader in copy.nodes and source in copy.nodes:
-                    copy.remove_control(copy.nodes[reader], copy.nodes[source])
-            return copy
-
-        return subject.edited(edit)
+    def remove(self, graph: Graph, item: tuple[str, str]) -> None:
+        """Remove a control edge."""
+        reader, source = map(graph.nodes.get, item)
+        if reader is not None and source is not None:
+            graph.remove_control(reader, source)
 
 
 @dataclass(frozen=True, slots=True)
-class RewireOperator:
+class RewireOperator(ItemOperator):
     """Replacement of an input by a tensor of the same type that is computed earlier.
 
     It removes nothing, but then other operators may. Only small graphs are rewired.
@@ -213,16 +202,12 @@ class RewireOperator:
 
     def candidate(self, subject: Subject, items: Sequence[tuple[str, int, str]]) -> Subject | None:
         """Return a subject with another input; inputs are replaced one by one."""
-        if len(items) > 1:
-            return None
+        return ItemOperator.candidate(self, subject, items) if len(items) == 1 else None
 
-        def edit(graph: Graph) -> Graph:
-            copy = copy_graph(graph)
-            for name, slot, tensor in items:
-                if name in copy.nodes and slot < len(copy.nodes[name].inputs):
-                    source = copy.nodes[name].inputs[slot].node.name
-                    copy.set_input(copy.nodes[name], slot, copy.tensor(tensor))
-                    copy.remove(*dead_ends(copy, [source]))
-            return copy
-
-        return subject.edited(edit)
+    def remove(self, graph: Graph, item: tuple[str, int, str]) -> None:
+        """Replace an input, and remove what only it needed."""
+        name, slot, tensor = item
+        if name in graph.nodes and slot < len(graph.nodes[name].inputs):
+            source = graph.nodes[name].inputs[slot].node.name
+            graph.set_input(graph.nodes[name], slot, graph.tensor(tensor))
+            graph.remove(*dead_ends(graph, [source]))

@@ -14,21 +14,15 @@ from cfgraph.compare.reduce.loop_operators import (
 )
 from cfgraph.compare.reduce.node_operators import (
     BypassOperator,
-    ControlOperator,
     NodeOperator,
     OutputOperator,
-    RewireOperator,
     SourceOperator,
 )
 from cfgraph.compare.reduce.recording import record
 from cfgraph.compare.reduce.removal import StandIns
 from cfgraph.compare.reduce.search import Operator, Oracle, ReductionStep, Search
 from cfgraph.compare.reduce.subject import Subject
-from cfgraph.compare.reduce.value_operators import (
-    AnnotationOperator,
-    ConstantOperator,
-    FunctionOperator,
-)
+from cfgraph.compare.reduce.value_operators import LAST_OPERATORS, FunctionOperator
 from cfgraph.compare.sample_point import sample_point
 from cfgraph.ir.graph import Graph
 
@@ -76,8 +70,5 @@ def graph_operators(values: Mapping[str, Any]) -> Sequence[Operator]:
         SourceOperator(zeros, "sources as zeros"),
         NodeOperator(zeros, "nodes as zeros"),
         BypassOperator(),
-        ControlOperator(),
-        RewireOperator(),
-        AnnotationOperator(),
-        ConstantOperator(),
+        *LAST_OPERATORS,
     )

@@ -23,10 +23,8 @@ from cfgraph.compare.reduce.loop_operators import (
 )
 from cfgraph.compare.reduce.node_operators import (
     BypassOperator,
-    ControlOperator,
     NodeOperator,
     OutputOperator,
-    RewireOperator,
     SourceOperator,
 )
 from cfgraph.compare.reduce.pair_oracle import PairOracle, differs
@@ -34,18 +32,12 @@ from cfgraph.compare.reduce.recording import record
 from cfgraph.compare.reduce.removal import StandIns, is_loop_merge, without_nodes
 from cfgraph.compare.reduce.search import Operator, ReductionStep, Search
 from cfgraph.compare.reduce.subject import Subject
-from cfgraph.compare.reduce.value_operators import (
-    AnnotationOperator,
-    ConstantOperator,
-    FunctionOperator,
-)
+from cfgraph.compare.reduce.value_operators import LAST_OPERATORS, FunctionOperator
 from cfgraph.compare.sample_point import sample_point
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import sends_by_recv
 from cfgraph.limits import check_deadline
-from cfgraph.passes.lower.lower import lower
 
 _RADII: Final = (0, 1, 2, 3, 4, 6, 8, 12)
 _MAX_CHANGED: Final = 8
@@ -76,16 +68,8 @@ def reduce_pair(
 
 def _lowered(subject: Subject, oracle: PairOracle) -> tuple[Subject, PairOracle, RunDiff] | None:
     """Return the pair without function calls, None if it has none or does not differ then."""
-
-    def edit(graph: Graph) -> Graph:
-        copy = copy_graph(graph)
-        lower(copy)
-        return copy
-
-    if not any(graph.functions for graph in subject.graphs):
-        return None
-    new = subject.edited(edit)
-    if new is None or not new.faults() <= subject.faults():
+    new = subject.lowered()
+    if new is None:
         return None
     try:
         options = replace(oracle.options_for(new.graphs[0]), locate=True)
@@ -125,10 +109,7 @@ def pair_operators(values: dict[str, object]) -> Sequence[Operator]:
         IterationOperator(stand_ins),
         LoopVariableOperator(stand_ins),
         BypassOperator(),
-        ControlOperator(),
-        RewireOperator(),
-        AnnotationOperator(),
-        ConstantOperator(),
+        *LAST_OPERATORS,
     )
 
 

@@ -8,6 +8,7 @@ are tested several at a time, but accepted in order, so that the result does not
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,6 +16,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from cfgraph.compare.reduce.subject import Size, Subject
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
 from cfgraph.limits import check_deadline
 from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
 
@@ -47,6 +50,27 @@ class Operator(Protocol):
     def candidate(self, subject: Subject, items: Sequence[Item]) -> Subject | None:
         """Return a subject without some items, None if that is not possible."""
         ...
+
+
+class ItemOperator(ABC):
+    """Base class of operators that edit a copy of each graph in place, item by item."""
+
+    __slots__ = ()
+
+    def candidate(self, subject: Subject, items: Sequence[Item]) -> Subject | None:
+        """Return a subject without some items."""
+
+        def edit(graph: Graph) -> Graph:
+            copy = copy_graph(graph)
+            for item in items:
+                self.remove(copy, item)
+            return copy
+
+        return subject.edited(edit)
+
+    @abstractmethod
+    def remove(self, graph: Graph, item: Any) -> None:
+        """Remove an item from a graph, if the graph has it."""
 
 
 @dataclass(frozen=True, slots=True)

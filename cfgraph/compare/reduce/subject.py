@@ -12,7 +12,9 @@ from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import topological_order
+from cfgraph.passes.lower.lower import lower
 
 # an edit of one graph; None if it cannot be applied
 GraphEdit = Callable[[Graph], Graph | None]
@@ -37,6 +39,13 @@ class Subject:
                 return None
             graphs.append(new)
         return Subject(tuple(graphs))
+
+    def lowered(self) -> Subject | None:
+        """Return the subject without function calls; None without calls, or with new faults."""
+        if not any(graph.functions for graph in self.graphs):
+            return None
+        new = self.edited(_lowered)
+        return new if new is not None and new.faults() <= self.faults() else None
 
     @property
     def nodes(self) -> int:
@@ -68,6 +77,12 @@ class Subject:
     def digest(self) -> bytes:
         """Return a digest of the graphs."""
         return hashlib.sha256(b"|".join(self.encoded())).digest()
+
+
+def _lowered(graph: Graph) -> Graph:
+    copy = copy_graph(graph)
+    lower(copy)
+    return copy
 
 
 def _node_count(graph: Graph) -> int:

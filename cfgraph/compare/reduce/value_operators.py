@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.compare.reduce.node_operators import ControlOperator, RewireOperator
+from cfgraph.compare.reduce.search import ItemOperator
 from cfgraph.compare.reduce.subject import Subject
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.library import called_functions, copy_graph
+from cfgraph.ir.library import called_functions
 from cfgraph.ir.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantOperator:
+class ConstantOperator(ItemOperator):
     """Reduction of the axes of constants and placeholders to one element."""
 
     name: str = "constants"
@@ -25,18 +26,12 @@ class ConstantOperator:
         """Return the nodes with a tensor or a shape of more than one element."""
         return [node.name for node in subject.graphs[0] if _smaller(node)]
 
-    def candidate(self, subject: Subject, items: Sequence[str]) -> Subject | None:
-        """Return a subject with smaller constants."""
-
-        def edit(graph: Graph) -> Graph:
-            copy = copy_graph(graph)
-            for name in items:
-                node = copy.nodes.get(name)
-                for key, value in _smaller(node).items() if node is not None else ():
-                    copy.set_attr(copy.nodes[name], key, value)
-            return copy
-
-        return subject.edited(edit)
+    def remove(self, graph: Graph, item: str) -> None:
+        """Make a constant smaller."""
+        node = graph.nodes.get(item)
+        if node is not None:
+            for key, value in _smaller(node).items():
+                graph.set_attr(node, key, value)
 
 
 def _smaller(node: Node) -> dict[str, Any]:
@@ -54,7 +49,7 @@ def _smaller(node: Node) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnotationOperator:
+class AnnotationOperator(ItemOperator):
     """Removal of devices, and of attributes that begin with an underscore."""
 
     name: str = "annotations"
@@ -64,20 +59,13 @@ class AnnotationOperator:
         nodes = (node for graph in subject.graphs for node in graph)
         return list(dict.fromkeys(node.name for node in nodes if _is_annotated(node)))
 
-    def candidate(self, subject: Subject, items: Sequence[str]) -> Subject | None:
-        """Return a subject without some annotations."""
-
-        def edit(graph: Graph) -> Graph:
-            copy = copy_graph(graph)
-            for name in items:
-                node = copy.nodes.get(name)
-                if node is not None:
-                    copy.set_device(node, "")
-                    attrs = {key: value for key, value in node.attrs.items() if key[:1] != "_"}
-                    copy.set_op(node, node.op, attrs)
-            return copy
-
-        return subject.edited(edit)
+    def remove(self, graph: Graph, item: str) -> None:
+        """Remove the device and the annotations of a node."""
+        node = graph.nodes.get(item)
+        if node is not None:
+            graph.set_device(node, "")
+            attrs = {key: value for key, value in node.attrs.items() if key[:1] != "_"}
+            graph.set_op(node, node.op, attrs)
 
 
 def _is_annotated(node: Node) -> bool:
@@ -85,7 +73,7 @@ def _is_annotated(node: Node) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionOperator:
+class FunctionOperator(ItemOperator):
     """Removal of functions that are not called; a candidate that lacks another one is invalid."""
 
     name: str = "functions"
@@ -96,14 +84,16 @@ class FunctionOperator:
         called = called_functions(graph)
         return [name for name in graph.functions if name not in called]
 
-    def candidate(self, subject: Subject, items: Sequence[str]) -> Subject | None:
-        """Return a subject without some functions."""
+    def remove(self, graph: Graph, item: str) -> None:
+        """Remove a function."""
+        graph.functions.pop(item, None)
+        graph.gradient_functions.pop(item, None)
 
-        def edit(graph: Graph) -> Graph:
-            copy = copy_graph(graph)
-            for name in items:
-                copy.functions.pop(name, None)
-                copy.gradient_functions.pop(name, None)
-            return copy
 
-        return subject.edited(edit)
+# the finest operators, which come last
+LAST_OPERATORS: Final = (
+    ControlOperator(),
+    RewireOperator(),
+    AnnotationOperator(),
+    ConstantOperator(),
+)

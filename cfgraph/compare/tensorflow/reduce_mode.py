@@ -18,7 +18,6 @@ from cfgraph.compare.reduce.loop_operators import (
 )
 from cfgraph.compare.reduce.node_operators import (
     BypassOperator,
-    ControlOperator,
     NodeOperator,
     OutputOperator,
     RewireOperator,
@@ -28,11 +27,7 @@ from cfgraph.compare.reduce.recording import record
 from cfgraph.compare.reduce.removal import StandIns
 from cfgraph.compare.reduce.search import Operator, ReductionStep, Search
 from cfgraph.compare.reduce.subject import Subject
-from cfgraph.compare.reduce.value_operators import (
-    AnnotationOperator,
-    ConstantOperator,
-    FunctionOperator,
-)
+from cfgraph.compare.reduce.value_operators import LAST_OPERATORS, FunctionOperator
 from cfgraph.compare.sample_point import sample_point
 from cfgraph.compare.tensorflow.mode_comparison import compare_modes
 from cfgraph.compare.tensorflow.mode_oracle import ModeOracle, difference_kind, has_race
@@ -41,8 +36,6 @@ from cfgraph.compare.tensorflow.modes import Mode
 from cfgraph.compare.tensorflow.processes import ModePool
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.library import copy_graph
-from cfgraph.passes.lower.lower import lower
 
 # that is fed instead of the recorded value
 _MAX_INTEGER: Final = 3
@@ -135,18 +128,8 @@ def recorded_feeds(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lowered(subject: Subject, oracle: ModeOracle) -> Subject | None:
     """Return a graph without function calls, None if it has none or does not differ then."""
-
-    def edit(graph: Graph) -> Graph:
-        copy = copy_graph(graph)
-        lower(copy)
-        return copy
-
-    if not subject.graphs[0].functions:
-        return None
-    new = subject.edited(edit)
-    if new is None or not new.faults() <= subject.faults():
-        return None
-    return new if oracle.is_interesting(new) else None
+    new = subject.lowered()
+    return new if new is not None and oracle.is_interesting(new) else None
 
 
 def _with_other_integers(subject: Subject, oracle: ModeOracle) -> Subject | None:
@@ -191,8 +174,5 @@ def mode_operators(values: Mapping[str, Any]) -> Sequence[Operator]:
         BodyOperator(NodeOperator(zeros)),
         BodyOperator(BypassOperator()),
         BodyOperator(RewireOperator()),
-        ControlOperator(),
-        RewireOperator(),
-        AnnotationOperator(),
-        ConstantOperator(),
+        *LAST_OPERATORS,
     )
