@@ -30,6 +30,16 @@ def few_of_each(groups: Mapping[str, Sequence[Any]], count: int) -> list[Any]:
     return parameters
 
 
+def half(seeds: range) -> list[Any]:
+    """Return the first half of the seeds of random cases; in a sweep the other one, too."""
+    middle = len(seeds) // 2
+    parameters = [pytest.param(seeds[:middle], id=f"{seeds[0]}-")]
+    if sweep:
+        rest = pytest.param(seeds[middle:], id=f"{seeds[middle]}-", marks=pytest.mark.slow)
+        parameters.append(rest)
+    return parameters
+
+
 def in_sweep(cases: Iterable[Any]) -> list[Any]:
     """Return the cases of a test that is slow as a whole; without a sweep none are built."""
     return list(cases) if sweep else []

@@ -22,6 +22,7 @@ from tests.analysis.deadness_oracle import (
     token_sources,
 )
 from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, random_graph
+from tests.sampled import half
 
 WITH_LOOPS = tuple(kind for kind in RECIPES if kind not in WITHOUT_LOOPS)
 
@@ -31,14 +32,16 @@ def _graph(kind: str, seed: int) -> Graph:
 
 
 @pytest.mark.parametrize("kind", WITHOUT_LOOPS)
-def test_within_an_iteration_what_is_said_is_what_happens(kind: str) -> None:
-    for seed in range(10 if kind == "wide" else 75):
+@pytest.mark.parametrize("seeds", half(range(76)))
+def test_within_an_iteration_what_is_said_is_what_happens(seeds: range, kind: str) -> None:
+    for seed in seeds[::7] if kind == "wide" else seeds:
         assert not faults(seen_in_tables(_graph(kind, seed))), seed
 
 
 @pytest.mark.parametrize("kind", WITH_LOOPS)
-def test_in_loops_what_is_said_happens(kind: str) -> None:
-    for seed in range(20):
+@pytest.mark.parametrize("seeds", half(range(20)))
+def test_in_loops_what_is_said_happens(seeds: range, kind: str) -> None:
+    for seed in seeds:
         assert not faults(seen_in_runs(_graph(kind, seed), runs=12, seed=seed)), seed
 
 
@@ -57,9 +60,10 @@ def test_in_many_loops_what_is_said_happens(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", WITHOUT_LOOPS)
-def test_a_witness_is_a_run_of_that_kind(kind: str) -> None:
+@pytest.mark.parametrize("seeds", half(range(16)))
+def test_a_witness_is_a_run_of_that_kind(seeds: range, kind: str) -> None:
     found = 0
-    for seed in range(3 if kind == "wide" else 15):
+    for seed in seeds[::5] if kind == "wide" else seeds:
         graph = _graph(kind, seed)
         analysis, tables = deadness(graph), Tables(graph)
         shown = list(token_sources(graph))[:: 11 if kind == "wide" else 5]

@@ -50,11 +50,25 @@ def expected(program: tuple[Any, ...], start: dict[str, Any]) -> list[Any]:
     return [*(python.env[name] for name in NAMES), python.total]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(program=programs(), start=STARTS, seed=st.integers(0, 99))
 def test_a_written_program_does_what_it_says_under_every_schedule(
     program: tuple[Any, ...], start: dict[str, Any], seed: int
 ) -> None:
+    assert_does_what_it_says(program, start, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@given(program=programs(), start=STARTS, seed=st.integers(0, 99))
+def test_many_written_programs_do_what_they_say(
+    program: tuple[Any, ...], start: dict[str, Any], seed: int
+) -> None:
+    assert_does_what_it_says(program, start, seed)
+
+
+def assert_does_what_it_says(program: tuple[Any, ...], start: dict[str, Any], seed: int) -> None:
+    """Compare a run in order and one in random order with the program in Python."""
     b, fetches = written(program)
     reference, before = expected(program, start), [b.initializer()]
     assert run_builder(b, fetches, start, before) == reference

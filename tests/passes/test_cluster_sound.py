@@ -15,6 +15,7 @@ from cfgraph.passes.cluster.formation.report import Clustering
 from tests.analysis.assignments import Assignment, Tables
 from tests.analysis.liveness_oracle import Liveness, Tag, liveness
 from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, random_graph
+from tests.sampled import half
 
 WITH_LOOPS = tuple(kind for kind in RECIPES if kind not in WITHOUT_LOOPS)
 PROVEN = ("exact", "inputs")
@@ -71,9 +72,10 @@ def liveness_changes(graph: Graph, **options: Any) -> tuple[list[str], Clusterin
 
 @pytest.mark.parametrize("mode", PROVEN)
 @pytest.mark.parametrize("kind", WITHOUT_LOOPS)
-def test_clustering_changes_no_liveness(kind: str, mode: str) -> None:
+@pytest.mark.parametrize("seeds", half(range(60)))
+def test_clustering_changes_no_liveness(seeds: range, kind: str, mode: str) -> None:
     count = 0
-    for seed in range(5 if kind == "wide" else 60):
+    for seed in seeds[::10] if kind == "wide" else seeds:
         changed, report = liveness_changes(random_graph(seed, kind).graph, deadness=mode)
         assert not changed, seed
         count += len(report.clusters)
@@ -82,9 +84,10 @@ def test_clustering_changes_no_liveness(kind: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", PROVEN)
 @pytest.mark.parametrize("kind", WITH_LOOPS)
-def test_clustering_changes_no_live_token_in_loops(kind: str, mode: str) -> None:
+@pytest.mark.parametrize("seeds", half(range(12)))
+def test_clustering_changes_no_live_token_in_loops(seeds: range, kind: str, mode: str) -> None:
     count = 0
-    for seed in range(12):
+    for seed in seeds:
         graph = random_graph(seed, kind).graph
         after, report = clustered(graph, deadness=mode)
         pairs = list(surviving_outputs(graph, after, report))
@@ -123,8 +126,11 @@ def live(run: Liveness, output: Output) -> set[Tag]:
 
 
 @pytest.mark.parametrize("kind", ["structured", "loops"])
-def test_equal_liveness_by_tensorflow_is_right_in_structured_graphs(kind: str) -> None:
-    for seed in range(20):
+@pytest.mark.parametrize("seeds", half(range(20)))
+def test_equal_liveness_by_tensorflow_is_right_in_structured_graphs(
+    seeds: range, kind: str
+) -> None:
+    for seed in seeds:
         graph = random_graph(seed, kind).graph
         after, report = clustered(graph, deadness="tf")
         assert not differences(graph, after, list(surviving_outputs(graph, after, report)), seed), (

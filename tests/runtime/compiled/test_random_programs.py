@@ -52,7 +52,7 @@ def precedes(node: Node, later: Node) -> bool:
     return node in seen and node is not later
 
 
-@pytest.mark.parametrize("chunk", sampled([str(number) for number in range(500)], 100))
+@pytest.mark.parametrize("chunk", sampled([str(number) for number in range(500)], 200))
 def test_both_engines_agree(chunk: str) -> None:
     for seed in range(int(chunk) * _CHUNK, (int(chunk) + 1) * _CHUNK):
         assert_both_agree(seed)
