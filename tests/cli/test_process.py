@@ -101,7 +101,7 @@ def test_an_interrupted_run_says_where_it_was(engine: str, counter: Path, tmp_pa
     with start(*run) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == b"started\n"
-        time.sleep(0.3)
+        time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 130
