@@ -152,7 +152,9 @@ def test_elements_in_any_order_share_blocks(
     """Each step reads from the next of five blocks."""
     made: list[int] = []
     monkeypatch.setattr(unstacked, "_MAX_NUMBERS", space * 384 * 128)
-    monkeypatch.setattr(unstacked, "multiply", lambda x, y: made.append(len(x)) or x.dot(y))
+    monkeypatch.setattr(
+        unstacked, "multiply_in_loop", lambda x, y, repeats: made.append(len(x)) or x.dot(y)
+    )
     random = np.random.default_rng(0)
     tensor = random.standard_normal((480, 4, 256)).astype(np.float32)
     rows, matrix = UnstackedRows(tensor), random.standard_normal((256, 128)).astype(np.float32)
@@ -191,7 +193,7 @@ def test_other_uses_of_an_element_or_other_factors_are_computed_as_they_are(
             "following = NextIteration(shifted)",
         )
     assert source != FORWARD
-    assert not wrapped(source, ["result:0"])
+    assert wrapped(source, ["result:0"]) <= {"product"}
 
 
 def test_a_reference_that_a_loop_may_assign_to_has_no_blocks() -> None:

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from cfgraph.ops.opdef.matrix_products import multiply
+from cfgraph.ops.opdef.packed_products import multiply_in_loop
 
 # rows of a block, and numbers in its product
 _BLOCK_ROWS: Final = 384
@@ -31,7 +31,7 @@ class RowBlock:
 
     def __init__(self, elements: Any, right: Any) -> None:
         count, rows, inner = elements.shape
-        product = multiply(elements.reshape(-1, inner), right)
+        product = multiply_in_loop(elements.reshape(-1, inner), right, repeats=True)
         self.product = product.reshape(count, rows, right.shape[1])
         self.unread = count
 

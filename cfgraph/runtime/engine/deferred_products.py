@@ -50,18 +50,25 @@ def _defer_products_of(plan: Plan) -> None:
         if known.op.algebra.product_role != "computes" or not _is_float(known.node):
             continue
         _multiply_rows(plan, known)
-        reader = _only_reader(plan, known.node)
-        if reader is None or known.wrapper is not None:
-            continue
-        role = reader.op.algebra.product_role
-        if role == "slices" and reader.node.inputs[0].node is known.node:
-            _replace_kernels({known: deferring, reader: slicing})
-        elif role == "adds" and len(reader.node.inputs) == _OPERANDS:
-            exits = _exits_of_sum(plan, reader.node)
-            if exits is not None:
-                _replace_kernels({known: deferring, reader: adding} | _pops_of(plan, known))
-                for node in exits:
-                    plan.nodes[node].kernel = evaluated
+        if known.wrapper is None:
+            _defer_to_reader(plan, known)
+        if known.wrapper is None and _is_of_invariant(plan, known):
+            _replace_kernels({known: multiplying_rows})
+
+
+def _defer_to_reader(plan: Plan, known: NodePlan) -> None:
+    reader = _only_reader(plan, known.node)
+    if reader is None:
+        return
+    role = reader.op.algebra.product_role
+    if role == "slices" and reader.node.inputs[0].node is known.node:
+        _replace_kernels({known: deferring, reader: slicing})
+    elif role == "adds" and len(reader.node.inputs) == _OPERANDS:
+        exits = _exits_of_sum(plan, reader.node)
+        if exits is not None:
+            _replace_kernels({known: deferring, reader: adding} | _pops_of(plan, known))
+            for node in exits:
+                plan.nodes[node].kernel = evaluated
 
 
 def defer_products_like(devices: Sequence[Plan], merged: Plan) -> None:
@@ -94,9 +101,8 @@ def _multiply_rows(plan: Plan, product: NodePlan) -> None:
 
     read -> product          read -> concatenation -> product          (also -> pushes)
     """
-    node = product.node
-    left, right = (plan.nodes.get(output.node) for output in node.inputs)
-    if left is None or node.attr("transpose_a") or not _is_invariant(plan, right, node):
+    left = plan.nodes.get(product.node.inputs[0].node)
+    if left is None or not _is_of_invariant(plan, product):
         return
     changes: dict[NodePlan, KernelWrapper] = {product: multiplying_rows}
     readers = [product]
@@ -111,6 +117,13 @@ def _multiply_rows(plan: Plan, product: NodePlan) -> None:
     pushes = _forwarding_pushes(plan, left, readers)
     if pushes is not None:
         _replace_kernels(changes | {left: reading} | dict.fromkeys(pushes, pushing))
+
+
+def _is_of_invariant(plan: Plan, product: NodePlan) -> bool:
+    """True for a product of a matrix, as it is, and one that stays the same in a loop."""
+    node = product.node
+    right = plan.nodes.get(node.inputs[1].node)
+    return not node.attr("transpose_a") and _is_invariant(plan, right, node)
 
 
 def _is_invariant(plan: Plan, known: NodePlan | None, reader: Node) -> bool:

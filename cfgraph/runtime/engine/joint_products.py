@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ops.opdef.matrix_products import Deferred, evaluated, multiply
+from cfgraph.ops.opdef.matrix_products import Deferred, evaluated
 from cfgraph.ops.opdef.op import Kernel
+from cfgraph.ops.opdef.packed_products import multiply_in_loop
 from cfgraph.ops.opdef.unstacked_rows import UnstackedRows
 
 if TYPE_CHECKING:
@@ -71,14 +72,14 @@ class DeferredProduct(Deferred):
     @cached_property
     def value(self) -> Any:
         """The product, [m, n]."""
-        return multiply(self.left, self.right)
+        return multiply_in_loop(self.left, self.right)
 
     def __getitem__(self, index: tuple[Any, ...]) -> Any:
         """A part of the product; only its rows and columns are computed."""
         if len(index) > _RANK or any(type(entry) is not slice for entry in index):
             return self.value[index]
         rows, columns = [*index, slice(None), slice(None)][:_RANK]
-        return multiply(self.left[rows], self.right[:, columns])
+        return multiply_in_loop(self.left[rows], self.right[:, columns], repeats=True)
 
 
 class _Factors:
@@ -137,7 +138,7 @@ class JoinedSum(Deferred):
         if self.factors is None:
             return self.total
         left, right = self.factors.left[: self.inner], self.factors.right[: self.inner]
-        result = multiply(left.T, right)
+        result = multiply_in_loop(left.T, right)
         return np.add(result, self.total, result)
 
 
@@ -249,10 +250,17 @@ def popping(kernel: Kernel, node: Node) -> Kernel:
 
 
 def multiplying_rows(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a product of unstacked elements, or concatenations of them, and a matrix."""
+    """The kernel of a product with a matrix that stays the same in a loop.
+
+    The left matrix may be an unstacked element, or a concatenation of one and another matrix.
+    """
     transpose_b = node.attr("transpose_b")
 
     def product(a: Any, b: Any) -> Any:
+        if a.__class__ is b.__class__ is np.ndarray and a.ndim == b.ndim == _RANK:
+            right = b.T if transpose_b else b
+            is_product = a.shape[1] == len(right)
+            return multiply_in_loop(a, right, repeats=True) if is_product else kernel(a, b)
         if not isinstance(a, DeferredRow | DeferredConcat):
             return kernel(a, b)
         row, rest = (a, None) if isinstance(a, DeferredRow) else (a.row, a.rest)
@@ -263,7 +271,7 @@ def multiplying_rows(kernel: Kernel, node: Node) -> Kernel:
                 part = row.product(b, right[:inner])
                 if rest is None:
                     return part
-                result = multiply(rest, right[inner:])
+                result = multiply_in_loop(rest, right[inner:], repeats=True)
                 return np.add(result, part, result)
         return kernel(evaluated(a), b)
 

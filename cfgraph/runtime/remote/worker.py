@@ -25,6 +25,7 @@ from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.packed_products import packed_copies
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.deadlock import (
@@ -297,6 +298,7 @@ class Worker:
         except MemoryError:
             result.error = out_of_memory_error()
         finally:
+            packed_copies.clear()
             # the state remains: another worker may wait for a message that was not sent
             result.events = observer.events if observer is not None else ()
             if observer is not None:
