@@ -118,7 +118,8 @@ def _findings(
 def require_valid(graph: Graph, bodies: FunctionGraphs | None = None) -> None:
     """Raise InvalidInput for the first error of a graph, carrying all errors."""
     findings = _findings(graph, bodies=bodies).all
-    require_no_findings([finding for finding in findings if finding.level == "error"])
+    if errors := [finding for finding in findings if finding.level == "error"]:
+        require_no_findings(errors)
 
 
 def require_valid_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
