@@ -17,7 +17,7 @@ from cfgraph.console.runs.run_report import print_values
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.node import split_tensor_name
-from cfgraph.runtime.compiled.script import Script
+from cfgraph.runtime.decompiled.script import Script
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.restore import restore
 

@@ -17,7 +17,7 @@ from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.names import name_list
 from cfgraph.ir.traversal import named_devices
 from cfgraph.limits import limited, memory_errors_reported
-from cfgraph.ops.opdef.packed_products import packed_copies
+from cfgraph.ops.kernels.packed_products import packed_copies
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import checked_threads, limited_threads
 from cfgraph.runtime.clock.cost_model import CostModel

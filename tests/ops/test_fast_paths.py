@@ -13,7 +13,7 @@ from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families import rejection_lanes
-from cfgraph.ops.opdef import philox
+from cfgraph.ops.kernels import philox
 from cfgraph.ops.opdef.op import OpError, lookup
 
 RANDOM = np.random.default_rng(0)

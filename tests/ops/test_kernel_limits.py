@@ -11,8 +11,8 @@ import pytest
 from cfgraph.errors import ExecutionError
 from cfgraph.limits import limited
 from cfgraph.ops.families.requantization import narrowed
+from cfgraph.ops.kernels.quantized_numbers import interval
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.ops.opdef.quantized_numbers import interval
 from tests.ops.test_fast_paths import compute
 
 EMPTY = np.zeros((1_000_000, 0), np.int64)

@@ -9,7 +9,7 @@ import cfgraph
 from cfgraph.build.builder import Builder
 from cfgraph.errors import ExecutionError
 from cfgraph.ops.families.stateless_random import keyed_stream, stream_of_key, stream_of_seed
-from cfgraph.ops.opdef import array_namespace, philox
+from cfgraph.ops.kernels import array_namespace, philox
 from tests.ops.harness import case, run_ours
 
 COUNT = 20_000

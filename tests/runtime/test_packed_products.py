@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.ops.opdef import packed_products as packed
-from cfgraph.ops.opdef.packed_products import PackingLibrary, multiply_in_loop
+from cfgraph.ops.kernels import packed_products as packed
+from cfgraph.ops.kernels.packed_products import PackingLibrary, multiply_in_loop
 from tests.runtime.test_row_products import FORWARD, agreed, expected, feeds
 
 BY_ROWS, BY_COLUMNS = 111, 112

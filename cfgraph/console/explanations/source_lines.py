@@ -16,7 +16,7 @@ from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import FORWARDING_ROLES, LOOP_COND, SWITCH
 from cfgraph.ops.opdef.op import back_edge_of, is_identity, role_of
 from cfgraph.passes.cluster.encapsulate import cluster_calls
-from cfgraph.runtime.compiled.definitions import node_comment
+from cfgraph.runtime.decompiled.definitions import node_comment
 
 _FORWARDING: Final = FORWARDING_ROLES | {LOOP_COND}
 

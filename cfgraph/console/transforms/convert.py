@@ -41,8 +41,8 @@ from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.cluster.encapsulate import cluster_calls, inline_clusters
 from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.compiled.decompile import PreparedRun, PythonSource, decompile
-from cfgraph.runtime.compiled.script import archive_path
+from cfgraph.runtime.decompiled.decompile import PreparedRun, PythonSource, decompile
+from cfgraph.runtime.decompiled.script import archive_path
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import IoPolicy

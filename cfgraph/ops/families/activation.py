@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import bfloat16, float16
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import (
+from cfgraph.ops.kernels.array_namespace import (
     computed_in_float32,
     rounds_each_step,
 )

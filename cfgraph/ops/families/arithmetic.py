@@ -12,7 +12,8 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, is_gpu_namespace
+from cfgraph.ops.kernels.array_namespace import computed_in_float32, defer_check, is_gpu_namespace
+from cfgraph.ops.kernels.variant_math import add_values
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -39,7 +40,6 @@ from cfgraph.ops.opdef.op import (
     one_of,
 )
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.variant_math import add_values
 
 
 class BinaryOp(Elementwise, abstract=True):

@@ -12,9 +12,9 @@ from cfgraph.ir.dtypes import bfloat16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.reduction import Sum
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.kernels.array_namespace import computed_in_float32
+from cfgraph.ops.kernels.half_reductions import reduced_half
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.half_reductions import reduced_half
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
 

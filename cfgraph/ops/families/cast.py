@@ -12,7 +12,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.opdef.array_namespace import is_gpu_namespace
+from cfgraph.ops.kernels.array_namespace import is_gpu_namespace
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

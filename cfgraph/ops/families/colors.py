@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import in_float32
+from cfgraph.ops.kernels.array_namespace import in_float32
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import OpError, SameShape
 

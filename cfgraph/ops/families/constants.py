@@ -13,6 +13,7 @@ from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve
+from cfgraph.ops.kernels.variant_math import EMPTY_VARIANT, zeros_like_value
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -22,7 +23,6 @@ from cfgraph.ops.opdef.gradient_api import (
 )
 from cfgraph.ops.opdef.op import FLOATS, NUMBERS, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.variant_math import EMPTY_VARIANT, zeros_like_value
 
 if TYPE_CHECKING:
     from cfgraph.ir.serde.variant import EncodedVariant

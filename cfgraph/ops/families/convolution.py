@@ -9,19 +9,19 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.array_namespace import in_float32
-from cfgraph.ops.opdef.convolution_products import convolve, convolve_filter, convolve_input
-from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
-from cfgraph.ops.opdef.op import Dims, Op, OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
-from cfgraph.ops.opdef.sliding_window import (
+from cfgraph.ops.kernels.array_namespace import in_float32
+from cfgraph.ops.kernels.convolution_products import convolve, convolve_filter, convolve_input
+from cfgraph.ops.kernels.sliding_window import (
     ImageLayout,
     SlidingWindow,
     image_layout,
     sliding_window,
     windowed_shape,
 )
+from cfgraph.ops.opdef.facts import CompilerSupport
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
+from cfgraph.ops.opdef.op import Dims, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 
 def check_convolution_ranks(rank: int, *arrays: Any) -> None:

@@ -14,12 +14,12 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.resizing import check_image_batch, check_image_size
-from cfgraph.ops.opdef import philox
-from cfgraph.ops.opdef.array_namespace import accumulated_at, on_host
+from cfgraph.ops.kernels import philox
+from cfgraph.ops.kernels.array_namespace import accumulated_at, on_host
+from cfgraph.ops.kernels.philox import PhiloxStream
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.philox import PhiloxStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 _IMAGE = "T: {uint8, uint16, int8, int16, int32, int64, float16, float32, float64}"

@@ -10,11 +10,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.max_pooling import lowest_finite
 from cfgraph.ops.families.pooling import check_pooled_shape
-from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
-from cfgraph.ops.opdef.op import Op, OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.sliding_window import (
+from cfgraph.ops.kernels.sliding_window import (
     ImageLayout,
     SlidingWindow,
     WindowGrid,
@@ -22,6 +18,10 @@ from cfgraph.ops.opdef.sliding_window import (
     sliding_window,
     windowed_shape,
 )
+from cfgraph.ops.opdef.facts import CompilerSupport
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
+from cfgraph.ops.opdef.op import Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _DILATION_LAYOUT = ImageLayout(4, 3)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.arithmetic import BinaryOp
-from cfgraph.ops.opdef.array_namespace import (
+from cfgraph.ops.kernels.array_namespace import (
     defer_check,
     is_gpu_namespace,
     rounds_each_step,

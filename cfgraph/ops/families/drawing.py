@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ops.opdef.array_namespace import on_host
+from cfgraph.ops.kernels.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import OpError, SameShape

@@ -14,7 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families.matmul import matmul_flops
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, updated_at
+from cfgraph.ops.kernels.array_namespace import computed_in_float32, updated_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.special import SpecialFunction
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.kernels.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, gradient_from_input
 from cfgraph.ops.opdef.op import Kernel
 

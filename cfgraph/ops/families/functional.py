@@ -17,6 +17,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families.constants import identity
+from cfgraph.ops.kernels.variant_math import EMPTY_VARIANT
 from cfgraph.ops.opdef.facts import (
     AlgebraicFacts,
     CompilerSupport,
@@ -27,7 +28,6 @@ from cfgraph.ops.opdef.facts import (
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.variant_math import EMPTY_VARIANT
 
 
 class FunctionalOp(Op, abstract=True):

@@ -13,7 +13,8 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
-from cfgraph.ops.opdef.array_namespace import defer_check, runtime_axis
+from cfgraph.ops.kernels.array_namespace import defer_check, runtime_axis
+from cfgraph.ops.kernels.variant_math import object_item
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Op, OpError
@@ -24,7 +25,6 @@ from cfgraph.ops.opdef.shape_functions import (
     static_axis,
     static_int,
 )
-from cfgraph.ops.opdef.variant_math import object_item
 
 SizeLike = int | Output
 

@@ -19,10 +19,10 @@ from cfgraph.ops.families.stateless_random import (
     draw_in_shape,
 )
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef import philox
+from cfgraph.ops.kernels import philox
+from cfgraph.ops.kernels.philox import PhiloxStream
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Op, OpError
-from cfgraph.ops.opdef.philox import PhiloxStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _PHILOX: Final = 1

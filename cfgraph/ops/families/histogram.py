@@ -14,7 +14,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve
 from cfgraph.ops.families.reduction import Sum
-from cfgraph.ops.opdef.array_namespace import accumulated_at, computed_in_float32
+from cfgraph.ops.kernels.array_namespace import accumulated_at, computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import FLOATS, INDEX, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int

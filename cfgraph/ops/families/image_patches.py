@@ -11,11 +11,11 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.kernels.sliding_window import SlidingWindow
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
-from cfgraph.ops.opdef.sliding_window import SlidingWindow
 
 
 def _spatial(node: Node, key: str, rank: int) -> tuple[int, ...]:

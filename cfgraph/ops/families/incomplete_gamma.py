@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, scipy_special
+from cfgraph.ops.kernels.array_namespace import computed_in_float32, scipy_special
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, binary_gradients
 from cfgraph.ops.opdef.op import FLOATS, Elementwise, Kernel, one_of

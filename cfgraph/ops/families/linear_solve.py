@@ -22,7 +22,7 @@ from cfgraph.ops.families.matrix_functions import (
     matrix_dims,
     square_dims,
 )
-from cfgraph.ops.opdef.array_namespace import on_host
+from cfgraph.ops.kernels.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import COMPLEX, Kernel, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext

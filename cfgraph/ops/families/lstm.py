@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.array_namespace import in_float32
+from cfgraph.ops.kernels.array_namespace import in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

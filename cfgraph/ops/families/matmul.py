@@ -12,10 +12,10 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.kernels.array_namespace import computed_in_float32
+from cfgraph.ops.kernels.matrix_products import multiply
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
-from cfgraph.ops.opdef.matrix_products import multiply
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, UNSIGNED, Dims, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, require_rank_at_least
 

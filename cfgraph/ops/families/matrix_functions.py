@@ -16,7 +16,12 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, in_float32, on_host
+from cfgraph.ops.kernels.array_namespace import (
+    computed_in_float32,
+    defer_check,
+    in_float32,
+    on_host,
+)
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

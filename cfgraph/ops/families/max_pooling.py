@@ -13,12 +13,12 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.pooling import Pooling, PoolingWindow, check_pooled_shape, first_maxima
-from cfgraph.ops.opdef.array_namespace import accumulated_at
+from cfgraph.ops.kernels.array_namespace import accumulated_at
+from cfgraph.ops.kernels.sliding_window import WindowGrid
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import INTEGERS, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.sliding_window import WindowGrid
 
 WindowFunction = Callable[..., PoolingWindow]
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from cfgraph.ops.families import float_namespace
 from cfgraph.ops.families.stateless_random import is_tracing
-from cfgraph.ops.opdef import philox
-from cfgraph.ops.opdef.array_namespace import updated_at
-from cfgraph.ops.opdef.philox import RandomStream
+from cfgraph.ops.kernels import philox
+from cfgraph.ops.kernels.array_namespace import updated_at
+from cfgraph.ops.kernels.philox import RandomStream
 
 # rejections in a row after which TensorFlow fails
 _MAX_REJECTIONS: Final = 1000

@@ -13,7 +13,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
-from cfgraph.ops.opdef.array_namespace import channel_sums, in_float32
+from cfgraph.ops.kernels.array_namespace import channel_sums, in_float32
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,

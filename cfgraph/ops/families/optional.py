@@ -9,9 +9,9 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.kernels.variant_math import add_values, zeros_like_element
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.variant_math import add_values, zeros_like_element
 
 
 class OptionalVariant:

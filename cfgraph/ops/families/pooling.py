@@ -13,11 +13,8 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.array_namespace import in_float32
-from cfgraph.ops.opdef.gradient_api import same_attrs
-from cfgraph.ops.opdef.op import Op, OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.sliding_window import (
+from cfgraph.ops.kernels.array_namespace import in_float32
+from cfgraph.ops.kernels.sliding_window import (
     ImageLayout,
     SlidingWindow,
     WindowGrid,
@@ -25,6 +22,9 @@ from cfgraph.ops.opdef.sliding_window import (
     sliding_window,
     windowed_shape,
 )
+from cfgraph.ops.opdef.gradient_api import same_attrs
+from cfgraph.ops.opdef.op import Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class Pooling(Op, abstract=True):

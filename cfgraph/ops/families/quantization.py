@@ -12,11 +12,11 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
-from cfgraph.ops.opdef.array_namespace import in_float32, on_host
+from cfgraph.ops.kernels.array_namespace import in_float32, on_host
+from cfgraph.ops.kernels.quantized_numbers import round_away
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
-from cfgraph.ops.opdef.quantized_numbers import round_away
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _MODES: Final = "mode: {'MIN_COMBINED', 'MIN_FIRST', 'SCALED'} = 'MIN_COMBINED'"

@@ -11,16 +11,16 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
-from cfgraph.ops.opdef.array_namespace import on_host
-from cfgraph.ops.opdef.facts import HostPlacement
-from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
-from cfgraph.ops.opdef.quantized_numbers import (
+from cfgraph.ops.kernels.array_namespace import on_host
+from cfgraph.ops.kernels.quantized_numbers import (
     QuantizedInterval,
     interval,
     product_interval,
     requantized,
     wrapped_int32,
 )
+from cfgraph.ops.opdef.facts import HostPlacement
+from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 QUANTIZED_TYPES: Final = "{qint8, quint8, qint32, qint16, quint16}"

@@ -20,10 +20,10 @@ from cfgraph.ops.families.quantized_arithmetic import (
     with_range,
 )
 from cfgraph.ops.families.resizing import ResizeGrid, ResizeOp, check_image_batch, check_image_size
+from cfgraph.ops.kernels.quantized_numbers import interval, product_interval
+from cfgraph.ops.kernels.sliding_window import ImageLayout, sliding_window, windowed_shape
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.ops.opdef.quantized_numbers import interval, product_interval
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
-from cfgraph.ops.opdef.sliding_window import ImageLayout, sliding_window, windowed_shape
 
 _IMAGE: Final = ImageLayout(4, 3)
 

@@ -15,11 +15,11 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.ragged import check_splits
+from cfgraph.ops.kernels.variant_math import add_values, zeros_like_element
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.variant_math import add_values, zeros_like_element
 
 
 class RaggedVariant:

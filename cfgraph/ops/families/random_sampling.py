@@ -13,7 +13,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.stateless_random import check_integer_bounds, check_shape, seeded_stream
-from cfgraph.ops.opdef import philox
+from cfgraph.ops.kernels import philox
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

@@ -17,19 +17,19 @@ from cfgraph.ir.dtypes import bfloat16, bool_, float16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
-from cfgraph.ops.opdef.array_namespace import (
+from cfgraph.ops.kernels.array_namespace import (
     computed_in_float32,
     reduced_axes,
     reduced_rows,
     runtime_axis,
 )
+from cfgraph.ops.kernels.half_reductions import reduced_half
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
     conjugate,
     int32_constant,
 )
-from cfgraph.ops.opdef.half_reductions import reduced_half
 from cfgraph.ops.opdef.op import ALL_NUMBERS, INDEX, QUANTIZED, REAL, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,

@@ -13,7 +13,7 @@ import numpy as np
 
 from cfgraph.ops.families import float_namespace
 from cfgraph.ops.families.rejection_rules import CONSTANT, Distribution, Rejection, State
-from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream, unit_float64
+from cfgraph.ops.kernels.philox import PhiloxStream, RandomStream, TracedStream, unit_float64
 
 # up to this many outputs, numbers of Python are faster than arrays
 MAX_FEW: Final = 24

@@ -14,7 +14,8 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families import rejection_rules
 from cfgraph.ops.families.rejection_lanes import Distributions, draw_samples
 from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, seeded_stream
-from cfgraph.ops.opdef.array_namespace import defer_check
+from cfgraph.ops.kernels.array_namespace import defer_check
+from cfgraph.ops.kernels.philox import RandomStream
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -23,7 +24,6 @@ from cfgraph.ops.opdef.gradient_api import (
     sum_to_shape,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.philox import RandomStream
 
 
 def samples_per_parameter(sizes: Sequence[int], batch: Sequence[int]) -> tuple[int, int]:

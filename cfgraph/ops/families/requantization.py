@@ -11,8 +11,8 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.concat import concat_shape
 from cfgraph.ops.families.quantized_arithmetic import QUANTIZED_TYPES, QuantizedOp, with_range
 from cfgraph.ops.families.reshape import Reshape, reshape_array
+from cfgraph.ops.kernels.quantized_numbers import QuantizedInterval, interval
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.ops.opdef.quantized_numbers import QuantizedInterval, interval
 from cfgraph.ops.opdef.shape_functions import InferenceContext, static_int
 
 _F32: Final = np.float32

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.segment import extreme_finite
-from cfgraph.ops.opdef.array_namespace import in_float32, rounds_each_step, runtime_axis
+from cfgraph.ops.kernels.array_namespace import in_float32, rounds_each_step, runtime_axis
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import (
     ALL_NUMBERS,

@@ -16,7 +16,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.gather import index_vectors, widen_indices
 from cfgraph.ops.families.split import as_outputs
-from cfgraph.ops.opdef.array_namespace import accumulated_at, last_updates, updated_at
+from cfgraph.ops.kernels.array_namespace import accumulated_at, last_updates, updated_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Op, OpError

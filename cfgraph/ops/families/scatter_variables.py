@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.gather import index_vectors, with_index_depth
 from cfgraph.ops.families.variables import NUMERIC, Variable
-from cfgraph.ops.opdef.array_namespace import accumulated_at, last_updates, updated_at
+from cfgraph.ops.kernels.array_namespace import accumulated_at, last_updates, updated_at
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Op, OpError, define_op

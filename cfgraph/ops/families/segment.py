@@ -12,7 +12,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.array_namespace import accumulated_at, combine_at
+from cfgraph.ops.kernels.array_namespace import accumulated_at, combine_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

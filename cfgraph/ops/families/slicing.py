@@ -14,7 +14,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
-from cfgraph.ops.opdef.array_namespace import updated_at
+from cfgraph.ops.kernels.array_namespace import updated_at
 from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Op, OpError, knows_values

@@ -10,19 +10,19 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
-from cfgraph.ops.opdef.array_namespace import (
+from cfgraph.ops.kernels.array_namespace import (
     defer_check,
     reduced_rows,
     rounds_each_step,
     updated_at,
 )
+from cfgraph.ops.kernels.half_reductions import reduced_half
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
     int32_constant,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.half_reductions import reduced_half
 from cfgraph.ops.opdef.op import Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 

@@ -14,7 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.sparse_arithmetic import are_inside, flat_positions
-from cfgraph.ops.opdef.array_namespace import combine_at
+from cfgraph.ops.kernels.array_namespace import combine_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Final
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, is_gpu_namespace, scipy_special
+from cfgraph.ops.kernels.array_namespace import computed_in_float32, is_gpu_namespace, scipy_special
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

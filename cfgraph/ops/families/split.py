@@ -13,7 +13,8 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
-from cfgraph.ops.opdef.array_namespace import runtime_axis
+from cfgraph.ops.kernels.array_namespace import runtime_axis
+from cfgraph.ops.kernels.variant_math import unwrap_scalar_object
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -25,7 +26,6 @@ from cfgraph.ops.opdef.shape_functions import (
     static_ints,
     with_dim,
 )
-from cfgraph.ops.opdef.variant_math import unwrap_scalar_object
 
 
 class Split(Op):

@@ -11,8 +11,8 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.kernels.matrix_products import evaluated
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
-from cfgraph.ops.opdef.matrix_products import evaluated
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, define_op
 from cfgraph.ops.opdef.resources import Resource
 

@@ -14,11 +14,11 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, vector_shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef import philox
-from cfgraph.ops.opdef.array_namespace import defer_check
+from cfgraph.ops.kernels import philox
+from cfgraph.ops.kernels.array_namespace import defer_check
+from cfgraph.ops.kernels.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 
 _FLOAT = "dtype: {float16, bfloat16, float32, float64} = float32, "
 _SEEDED = "T: {int32, int64} = int32, Tseed: {int32, int64} = int64"

@@ -13,12 +13,12 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.constants import Const
-from cfgraph.ops.opdef.array_namespace import defer_check, updated_at
+from cfgraph.ops.kernels.array_namespace import defer_check, updated_at
+from cfgraph.ops.kernels.variant_math import unwrap_scalar_object
 from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape, is_a, knows_values
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
-from cfgraph.ops.opdef.variant_math import unwrap_scalar_object
 
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 MASKS = ", ".join(f"{mask}: int = 0" for mask in _MASKS)

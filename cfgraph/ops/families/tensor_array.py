@@ -10,10 +10,10 @@ from typing import Any, Final, NoReturn
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve
+from cfgraph.ops.kernels.unstacked_rows import UnstackedRows
+from cfgraph.ops.kernels.variant_math import add_values, zeros_of_dtype
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.resources import Resource
-from cfgraph.ops.opdef.unstacked_rows import UnstackedRows
-from cfgraph.ops.opdef.variant_math import add_values, zeros_of_dtype
 
 # State flags of an element. With _SHAPE_ONLY, `_values` contains a shape instead of an array.
 _WRITTEN: Final = 1

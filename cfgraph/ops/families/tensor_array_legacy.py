@@ -25,8 +25,8 @@ from cfgraph.ops.families.tensor_array_ops import (
     stack_elements,
     write_elements,
 )
+from cfgraph.ops.kernels.variant_math import unstack_value
 from cfgraph.ops.opdef.op import OpError, define_op
-from cfgraph.ops.opdef.variant_math import unstack_value
 
 
 class TensorArrayV2(TensorArrayV3):

@@ -14,12 +14,12 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.split import split_lengths
 from cfgraph.ops.families.tensor_array import TensorArray
+from cfgraph.ops.kernels.unstacked_rows import unstacked_rows
+from cfgraph.ops.kernels.variant_math import stack_values, unstack_value, zeros_of_dtype
 from cfgraph.ops.opdef.facts import AlgebraicFacts, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.unstacked_rows import unstacked_rows
-from cfgraph.ops.opdef.variant_math import stack_values, unstack_value, zeros_of_dtype
 
 
 def read_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

@@ -9,8 +9,8 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.kernels.variant_math import add_values, zeros_like_element
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.ops.opdef.variant_math import add_values, zeros_like_element
 
 _MINIMUM = 32
 UndoEntry = tuple[int, Any]

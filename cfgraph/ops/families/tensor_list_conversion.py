@@ -27,10 +27,15 @@ from cfgraph.ops.families.tensor_list_ops import (
     known_element_shape,
     static_element_shape,
 )
+from cfgraph.ops.kernels.variant_math import (
+    map_objects,
+    stack_values,
+    unstack_value,
+    zeros_of_dtype,
+)
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.variant_math import map_objects, stack_values, unstack_value, zeros_of_dtype
 
 
 def _stack_elements(

@@ -20,11 +20,11 @@ from cfgraph.ops.families.tensor_list import (
     merge_shapes,
     tensor_list_of,
 )
+from cfgraph.ops.kernels.variant_math import unstack_value, zeros_of_dtype
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, row_shape
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.variant_math import unstack_value, zeros_of_dtype
 
 
 def push_back_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:

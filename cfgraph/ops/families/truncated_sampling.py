@@ -13,7 +13,8 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.normal_interval import draw_intervals
 from cfgraph.ops.families.rejection_samplers import broadcast_parameters, samples_per_parameter
 from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, seeded_stream
-from cfgraph.ops.opdef.array_namespace import defer_check
+from cfgraph.ops.kernels.array_namespace import defer_check
+from cfgraph.ops.kernels.philox import RandomStream, TracedStream
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -22,7 +23,6 @@ from cfgraph.ops.opdef.gradient_api import (
     sum_to_shape,
 )
 from cfgraph.ops.opdef.op import Op, OpError, SameShape
-from cfgraph.ops.opdef.philox import RandomStream, TracedStream
 
 
 class TruncatedNormalGradient:

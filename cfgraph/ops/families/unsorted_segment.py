@@ -24,7 +24,7 @@ from cfgraph.ops.families.segment import (
     segment_product_gradient,
     segment_sum_gradient,
 )
-from cfgraph.ops.opdef.array_namespace import accumulated_at, defer_check
+from cfgraph.ops.kernels.array_namespace import accumulated_at, defer_check
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, static_int
 

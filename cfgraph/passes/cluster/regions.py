@@ -32,17 +32,17 @@ from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clus
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, CompilationRules
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
 from cfgraph.passes.functionalize.functionalizer import Functionalizer
+from cfgraph.passes.functionalize.lists.tensor_lists import (
+    FunctionalizedLists,
+    functionalize_lists,
+    list_readers,
+)
 from cfgraph.passes.functionalize.region_rules import LoopCall, RegionRules
 from cfgraph.passes.functionalize.report import (
     RegionRejected,
     RegionReport,
     RejectionReason,
     region_rejected,
-)
-from cfgraph.passes.functionalize.tensor_lists import (
-    FunctionalizedLists,
-    functionalize_lists,
-    list_readers,
 )
 
 

@@ -28,13 +28,13 @@ from cfgraph.passes.functionalize.converter_form import converter_form
 from cfgraph.passes.functionalize.dead_fetches import DEAD_VALUES, DeadFetches
 from cfgraph.passes.functionalize.decided_branches import DecidedBranches
 from cfgraph.passes.functionalize.functionalizer import Functionalizer
-from cfgraph.passes.functionalize.region_rules import RegionRules
-from cfgraph.passes.functionalize.report import RegionReport
-from cfgraph.passes.functionalize.tensor_lists import (
+from cfgraph.passes.functionalize.lists.tensor_lists import (
     FunctionalizedLists,
     functionalize_lists,
     has_lists,
 )
+from cfgraph.passes.functionalize.region_rules import RegionRules
+from cfgraph.passes.functionalize.report import RegionReport
 from cfgraph.passes.functionalize.unneeded_nodes import (
     dead_ends,
     drop_unneeded,

@@ -18,7 +18,7 @@ from cfgraph.ir.devices import host_device, short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import RendezvousKey
 from cfgraph.limits import current_limits
-from cfgraph.ops.opdef.matrix_products import evaluated
+from cfgraph.ops.kernels.matrix_products import evaluated
 from cfgraph.runtime.clock.cost_model import CostModel, launches_kernel
 from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.link import FireWrapper

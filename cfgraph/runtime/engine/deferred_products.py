@@ -14,7 +14,7 @@ from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, SWITCH
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.opdef.matrix_products import evaluated
+from cfgraph.ops.kernels.matrix_products import evaluated
 from cfgraph.runtime.engine.joint_products import (
     adding,
     concatenating,

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ops.opdef.matrix_products import Deferred, evaluated
+from cfgraph.ops.kernels.matrix_products import Deferred, evaluated
+from cfgraph.ops.kernels.packed_products import multiply_in_loop
+from cfgraph.ops.kernels.unstacked_rows import UnstackedRows
 from cfgraph.ops.opdef.op import Kernel
-from cfgraph.ops.opdef.packed_products import multiply_in_loop
-from cfgraph.ops.opdef.unstacked_rows import UnstackedRows
 
 if TYPE_CHECKING:
     from cfgraph.runtime.engine.plan import KernelWrapper

@@ -25,8 +25,8 @@ from cfgraph.ops.families.constants import identity
 from cfgraph.ops.families.optional import OptionalVariant
 from cfgraph.ops.families.tensor_list import TensorList
 from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.kernels.variant_math import map_objects
 from cfgraph.ops.opdef.op import Kernel, OpError
-from cfgraph.ops.opdef.variant_math import map_objects
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.kernels import bind_on_gpu

@@ -18,7 +18,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.limits import current_limits, run_interruptibly
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.array_namespace import collected_checks
+from cfgraph.ops.kernels.array_namespace import collected_checks
 from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
 from cfgraph.ops.opdef.jax_library import load_jax, xla_context
 from cfgraph.runtime.jax.deferred_checks import (

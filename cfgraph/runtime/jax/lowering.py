@@ -10,7 +10,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
-from cfgraph.ops.opdef.array_namespace import collected_checks, require
+from cfgraph.ops.kernels.array_namespace import collected_checks, require
 from cfgraph.ops.opdef.facts import CallKind
 from cfgraph.ops.opdef.function_bodies import (
     called_functions,

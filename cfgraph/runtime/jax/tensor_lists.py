@@ -19,7 +19,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.tensor_list import element_shape_of, merge_shapes
-from cfgraph.ops.opdef.array_namespace import require
+from cfgraph.ops.kernels.array_namespace import require
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 
 

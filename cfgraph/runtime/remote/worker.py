@@ -25,7 +25,7 @@ from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.packed_products import packed_copies
+from cfgraph.ops.kernels.packed_products import packed_copies
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.deadlock import (

@@ -18,10 +18,10 @@ from cfgraph.console.transforms.convert import PythonOptions, python_source, wri
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.compiled.decompile import decompile
-from cfgraph.runtime.compiled.identifiers import Identifiers, snake_case
-from cfgraph.runtime.compiled.script import Script
 from cfgraph.runtime.compiled.value_expressions import raw, strings, value_expression
+from cfgraph.runtime.decompiled.decompile import decompile
+from cfgraph.runtime.decompiled.identifiers import Identifiers, snake_case
+from cfgraph.runtime.decompiled.script import Script
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.preparation.prepare import prepare

@@ -25,13 +25,13 @@ from cfgraph.ir.traversal import upstream
 from cfgraph.ops.families.stacks import StackPopV2, StackPushV2, StackV2
 from cfgraph.ops.opdef.op import Op, is_a, role_of
 from cfgraph.ops.shape_inference import StaticShapes
-from cfgraph.passes.functionalize.detached_handles import (
+from cfgraph.passes.functionalize.function_body import is_cheap_constant
+from cfgraph.passes.functionalize.lists.detached_handles import (
     anchored_constant,
     detach_handle,
     element_shape_constant,
     unchanged_handle_uses,
 )
-from cfgraph.passes.functionalize.function_body import is_cheap_constant
 from cfgraph.passes.functionalize.report import region_rejected
 
 # new nodes, each with the original nodes that it replaces, by name with their ops

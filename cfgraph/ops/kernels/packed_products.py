@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ops.opdef.matrix_products import multiply
+from cfgraph.ops.kernels.matrix_products import multiply
 
 # multiplications of a product below which MKL, or a second thread, saves nothing
 _MIN_MULTIPLICATIONS: Final = 1 << 20

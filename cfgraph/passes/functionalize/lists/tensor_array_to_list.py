@@ -37,7 +37,7 @@ from cfgraph.ops.families.tensor_array_ops import (
 )
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes
-from cfgraph.passes.functionalize.detached_handles import (
+from cfgraph.passes.functionalize.lists.detached_handles import (
     detach_handle,
     element_shape_constant,
     unchanged_handle_uses,

@@ -28,16 +28,16 @@ from cfgraph.analysis.feeds_and_fetches import declared_type
 from cfgraph.analysis.resource_handles import HANDLE_TYPES, variable_of_handle
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import EXIT, MERGE, Role
-from cfgraph.runtime.compiled.definitions import (
+from cfgraph.runtime.compiled.engine import generate_run
+from cfgraph.runtime.compiled.node_writer import FUNCTIONS, CodeStyle
+from cfgraph.runtime.decompiled.definitions import (
     NUMERALS,
     FileDefinitions,
     is_kernel,
     node_comment,
     numeral,
 )
-from cfgraph.runtime.compiled.engine import generate_run
-from cfgraph.runtime.compiled.identifiers import Identifiers, snake_case
-from cfgraph.runtime.compiled.node_writer import FUNCTIONS, CodeStyle
+from cfgraph.runtime.decompiled.identifiers import Identifiers, snake_case
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.program import Constant, Value
 from cfgraph.version import __version__
@@ -159,7 +159,7 @@ class _PythonFile:
         lines = [
             f"# Written by `cfgraph convert --to py`, version {__version__}.",
             *(["import numpy as np", ""] if needs_numpy else []),
-            f"from cfgraph.runtime.compiled.script import {', '.join(sorted(imported))}",
+            f"from cfgraph.runtime.decompiled.script import {', '.join(sorted(imported))}",
             "",
             *self._script(function.spec, allow_dead=allow_dead),
             *(["", *constants] if constants else []),

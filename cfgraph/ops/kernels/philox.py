@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cfgraph.ops.opdef.array_namespace import defer_check
+from cfgraph.ops.kernels.array_namespace import defer_check
 
 _FACTORS = 0xD2511F53, 0xCD9E8D57
 _MULTIPLIERS = np.array(_FACTORS, np.uint64)[:, None]

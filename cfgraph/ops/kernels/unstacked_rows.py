@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from cfgraph.ops.opdef.packed_products import multiply_in_loop
+from cfgraph.ops.kernels.packed_products import multiply_in_loop
 
 # rows of a block, and numbers in its product
 _BLOCK_ROWS: Final = 384

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ops.opdef.sliding_window import WindowGrid
+from cfgraph.ops.kernels.sliding_window import WindowGrid
 
 # elements of a block of images
 _BLOCK: Final = 1 << 16

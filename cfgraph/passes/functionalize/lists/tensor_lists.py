@@ -17,17 +17,17 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import FORWARDING_ROLES
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.passes.functionalize.lists.stack_to_list import is_stack, stack_to_list, stack_use
+from cfgraph.passes.functionalize.lists.tensor_array_to_list import (
+    tensor_array_to_list,
+    tensor_array_use,
+    tensor_arrays,
+)
 from cfgraph.passes.functionalize.report import (
     RegionRejected,
     RegionReport,
     RejectionReason,
     region_rejected,
-)
-from cfgraph.passes.functionalize.stack_to_list import is_stack, stack_to_list, stack_use
-from cfgraph.passes.functionalize.tensor_array_to_list import (
-    tensor_array_to_list,
-    tensor_array_use,
-    tensor_arrays,
 )
 
 

@@ -32,7 +32,7 @@ from cfgraph.ir.text.lexer import LineReader
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import format_name
 from cfgraph.ir.text.values import parse_attrs
-from cfgraph.ops.opdef.matrix_products import evaluated
+from cfgraph.ops.kernels.matrix_products import evaluated
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.compiled.code_position import arguments_in_line, operand_names

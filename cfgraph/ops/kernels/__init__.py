@@ -1,0 +1,1 @@
+"""Arithmetic and array functions that kernels of several families share."""

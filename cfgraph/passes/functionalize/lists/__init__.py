@@ -1,0 +1,1 @@
+"""Stacks and TensorArrays of loops as TensorLists."""

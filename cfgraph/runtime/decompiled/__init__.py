@@ -1,0 +1,1 @@
+"""Python source of a run, for readers."""
