@@ -150,8 +150,8 @@ def format_path(nodes: Collection[Node]) -> str:
 
 def carries_gradient(x: Output) -> bool:
     """True for a tensor whose type has gradients."""
-    dtype = x.dtype
-    return dtype is not None and dtype.base.is_differentiable
+    dtype = registry.output_dtype(*x)
+    return dtype is not None and dtype.is_differentiable
 
 
 def stops_gradients(op: str) -> bool:
@@ -348,9 +348,12 @@ class ActivityAnalysis:
         readers_of: dict[Node, dict[int, list[Node]]] = {}
         while todo:
             source, port = todo.pop()
-            if source not in readers_of:
-                readers_of[source] = _readers_by_port(source)
-            readers = readers_of[source].pop(port, [])
+            if counts(source) == 1:
+                readers = [reader for reader, slot in source.uses if slot >= 0]
+            else:
+                if source not in readers_of:
+                    readers_of[source] = _readers_by_port(source)
+                readers = readers_of[source].pop(port, [])
             if self._readers:
                 for group in [group for node in readers for group in self._readers.get(node, ())]:
                     if id(group) not in seen:

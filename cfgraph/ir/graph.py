@@ -168,10 +168,11 @@ class Graph(Pictured):
             raise name_taken_error(name)
         node = Node(name, op, {} if attrs is None else attrs, device)
         self.nodes[name] = node
-        if inputs or controls:
-            self.connect(node, inputs, controls)
-        else:
-            self.edits += 1
+        self.edits += 1
+        if inputs:
+            self.set_inputs(node, inputs)
+        if controls:
+            self.set_controls(node, controls)
         return node
 
     def add_copies(self, nodes: Iterable[Node]) -> dict[Node, Node]:

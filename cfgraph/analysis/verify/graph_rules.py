@@ -37,10 +37,11 @@ def check_edges(subject: VerifyContext) -> Iterator[Finding]:
             yield _wrong_input_count(subject, node, len(expected))
             expected = None
         for slot, (source, port) in enumerate(inputs):
-            if source not in types:
+            known = types.get(source)
+            if known is None:
                 yield _foreign_source(node, f"input {slot}", source)
                 continue
-            outputs = types[source][1]
+            outputs = known[1]
             if outputs is None:
                 if not 0 <= port < MAX_COUNT:
                     yield _missing_port(node, slot, source, port, None)
