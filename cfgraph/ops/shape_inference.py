@@ -353,18 +353,15 @@ class _ShapePropagation:
     def _merge(self, node: Node, count: int) -> tuple[list[Shape], Sequence[StaticValue]]:
         """Join the inputs of a Merge that were visited."""
         data = [item for item in node.inputs if item.node in self.shapes]
-        shape, value = self._shape(data[0]), self._value(data[0])
+        shape, value = self._shape(data[0]), self.values.get(data[0])
         for item in data[1:]:
             shape = shape.generalize(self._shape(item))
-            value = join_values(value, self._value(item))
+            value = join_values(value, self.values.get(item))
         return [shape, *[SCALAR_SHAPE] * (count - 1)], [value, *[None] * (count - 1)]
 
     def _shape(self, output: Output) -> Shape:
         outputs = self.shapes[output.node]
         return outputs[output.port] if output.port < len(outputs) else UNKNOWN_SHAPE
-
-    def _value(self, output: Output) -> StaticValue:
-        return self.values.get(output)
 
 
 def infer_node_shapes(

@@ -126,7 +126,7 @@ def add_stack(top: GradientScope, name: str, x: Output) -> Output:
     }
     size = top.const(-1, dtypes.int32)
     with top.ctx.on_device(x.node.device):
-        return top.add_node("StackV2", [size], name, **attrs).output()
+        return top.ctx.add("StackV2", [size], name, **attrs).output()
 
 
 def push_forward(

@@ -102,7 +102,7 @@ def _exit_gradient(
     """The gradient of a variable's final value, or zeros if there is none."""
     partials = [dx for node in variable.exits for dx in outer.partials(node.output())]
     if len(partials) > 1:
-        return outer.scope.add_node("AddN", partials, "AddN").output()
+        return outer.scope.ctx.add("AddN", partials, "AddN").output()
     if partials:
         return partials[0]
     exits = variable.exits or (_add_exit(outer, loop, variable, guard),)

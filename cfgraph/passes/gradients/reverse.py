@@ -124,7 +124,7 @@ class ReverseMode:
         if len(partials) > 1:
             # on the device of x: else a carried gradient crosses devices twice per iteration
             with self.ctx.last_scope(x.node.device):
-                total = self.scope.add_node("AddN", partials, "AddN").output()
+                total = self.scope.ctx.add("AddN", partials, "AddN").output()
             partials[:] = [total]
             self.ctx.static.set_shape(total, self.scope.known_shape(x))
         return partials[0]
@@ -406,7 +406,7 @@ def _named_gradient(reverse: ReverseMode, x: Output, zeros: bool) -> Output | No
         if total is None and not zeros:
             return None
         gradient = total or scope.zeros_like(x)
-        return scope.add_node("Identity", [gradient], x.node.name).output()
+        return scope.ctx.add("Identity", [gradient], x.node.name).output()
 
 
 def _has_sibling_gradient(reverse: ReverseMode, x: Output) -> bool:

@@ -61,17 +61,6 @@ class GradientScope:
             x = self._cache[key] = self.ctx.add(op, tensors, name or op, **encoded).output()
         return x
 
-    def add_node(
-        self,
-        op: str,
-        inputs: Iterable[Output],
-        name: str,
-        controls: Iterable[Node] = (),
-        **attrs: Any,
-    ) -> Node:
-        """Add a node whose inputs are already available in this scope."""
-        return self.ctx.add(op, inputs, name, controls, **attrs)
-
     def with_control_deps(self, x: Output, *deps: Output) -> Output:
         """A tensor, unchanged, that waits until the other tensors are computed."""
         value, *waits = [self.forward_value(item) for item in (x, *deps)]
@@ -79,7 +68,7 @@ class GradientScope:
         barrier = self._cache.get(key)
         if barrier is None:
             controls = dict.fromkeys(item.node for item in waits)
-            barrier = self.add_node("Identity", [value], "barrier", controls).output()
+            barrier = self.ctx.add("Identity", [value], "barrier", controls).output()
             self._cache[key] = barrier
         return barrier
 
@@ -215,13 +204,13 @@ class GradientScope:
 
     def push(self, stack: Output, x: Output) -> Node:
         """Push a gradient on a stack."""
-        return self.add_node("StackPushV2", [stack, x], "g_acc_push")
+        return self.ctx.add("StackPushV2", [stack, x], "g_acc_push")
 
     def pop(self, handle: Output, push: Node) -> Output:
         """Pop the value that a node pushed."""
         dtype = push.inputs[1].dtype
         assert dtype is not None
-        return self.add_node("StackPopV2", [handle], "g_acc_pop", elem_type=dtype.base).output()
+        return self.ctx.add("StackPopV2", [handle], "g_acc_pop", elem_type=dtype.base).output()
 
     def clone_const(self, node: Node) -> Output:
         """A copy of a Const of a loop."""
@@ -229,14 +218,14 @@ class GradientScope:
         x = self._cache.get(key)
         if x is None:
             attrs = {name: node.attr(name) for name in ("dtype", "value")}
-            x = self._cache[key] = self.add_node("Const", (), "Const", **attrs).output()
+            x = self._cache[key] = self.ctx.add("Const", (), "Const", **attrs).output()
         return x
 
     def switch(self, x: Output, pred: Output, sides: int) -> Node:
         """Add a Switch with this number of sides, or a _SwitchN if its predicate is a number."""
         if pred.dtype is dtypes.bool_:
-            return self.add_node("Switch", (x, pred), "Switch")
-        return self.add_node("_SwitchN", (x, pred), "Switch", num_outs=sides)
+            return self.ctx.add("Switch", (x, pred), "Switch")
+        return self.ctx.add("_SwitchN", (x, pred), "Switch", num_outs=sides)
 
     def guarded_by(self, x: Output, decisions: Iterable[BranchDecision]) -> Output:
         """A tensor that is live only under these branch decisions."""

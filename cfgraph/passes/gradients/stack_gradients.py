@@ -95,7 +95,7 @@ class StackGradients:
             message = "the value it pushes is popped in the same iteration of another loop"
             raise Unsupported(message, node=push, code="CFG508")
         captured = source.capture_outer(stack.handle)
-        handle = source.add_node("Identity", [captured], "g_acc_filled", [filled_by]).output()
+        handle = source.ctx.add("Identity", [captured], "g_acc_filled", [filled_by]).output()
         return scope.pop(_enter_from(scope, source, handle), push)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from cfgraph.runtime.compiled.generate import PARAMETERS
 from cfgraph.runtime.compiled.outlining import outline_regions
-from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.program import Block, Constant, Program, Value
 from cfgraph.runtime.remote.projection import EXIT_LINE, LineAction, PartLine, Projection
 
@@ -79,16 +78,7 @@ class _PartWriter:
         step = self._received.pop(value.resolved(), None)
         if step is not None:
             target = self._variable(value)
-            self._add(f"receive({step.number})", (), [target], step.line.plan)
-
-    def _add(
-        self,
-        form: str,
-        arguments: Sequence[Value],
-        targets: Sequence[Value],
-        plan: NodePlan | None,
-    ) -> None:
-        self._program.add(form, arguments, targets, plan)
+            self._program.add(f"receive({step.number})", (), [target], step.line.plan)
 
     def _used(self, values: Sequence[Value]) -> list[Value]:
         """Variables that the next line reads or assigns."""
@@ -121,9 +111,9 @@ class _PartWriter:
         arguments, targets = self._used([*line.arguments]), self._used([*line.targets])
         is_small = all(value.scalar for value in targets) and line.form != "pause()"
         if self._may_flush and not (is_small and targets):
-            self._add("flush()", (), (), None)
+            self._program.add("flush()", (), (), None)
             self._may_flush = False
-        self._add(line.form, arguments, targets, plan)
+        self._program.add(line.form, arguments, targets, plan)
 
     def _assign(self, step: PartLine) -> None:
         """Write an assignment, of those variables that this worker needs."""
@@ -132,27 +122,29 @@ class _PartWriter:
         if line.form.startswith("feeds"):
             for position in needed:
                 (target,) = self._used([line.targets[position]])
-                self._add(f"feeds[{position}]", (), [target], None)
+                self._program.add(f"feeds[{position}]", (), [target], None)
             return
         if len(line.targets) > 1:
             # variables without arguments are declared: each is None
             form = "{}" if line.arguments else "None"
             arguments = self._used([line.arguments[n] for n in needed if line.arguments])
             targets = self._used([line.targets[n] for n in needed])
-            self._add(", ".join([form] * len(needed)), arguments, targets, line.plan)
+            self._program.add(", ".join([form] * len(needed)), arguments, targets, line.plan)
             return
         arguments, targets = self._used([*line.arguments]), self._used([*line.targets])
-        self._add(line.form, arguments, targets, line.plan)
+        self._program.add(line.form, arguments, targets, line.plan)
 
     def _copy(self, step: PartLine) -> None:
         assert step.value is not None
         arguments = self._used([step.value])
-        self._add("{}", arguments, self._used([*step.line.targets]), step.line.plan)
+        self._program.add("{}", arguments, self._used([*step.line.targets]), step.line.plan)
 
     def _send(self, step: PartLine) -> None:
         assert step.value is not None
         arguments = self._used([step.value])
-        self._add(f"send({step.target}, {step.number}, {{}})", arguments, (), step.line.plan)
+        self._program.add(
+            f"send({step.target}, {step.number}, {{}})", arguments, (), step.line.plan
+        )
         self._may_flush = True
 
     def _receive(self, step: PartLine) -> None:
@@ -173,4 +165,4 @@ class _PartWriter:
             value for value, field in zip(line.arguments, fields, strict=True) if field == "{}"
         ]
         form = ", ".join(fields) + "," * (len(fields) == 1)
-        self._add(f"return ({form})", self._used(values), (), None)
+        self._program.add(f"return ({form})", self._used(values), (), None)
