@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks.measurement import Row, alternating_times, best_time
 from benchmarks.peer import runner
 from cfgraph.ir.serde import graph_def
+from cfgraph.ops.kernels.packed_products import multiply_in_loop
 from cfgraph.runtime.session import Session
 
 BOUND = "NumPy computes elementwise ops one by one, on one core"
@@ -67,14 +68,14 @@ def _products(steps: int, *, gradient: bool) -> Callable[[], None]:
 
     def run() -> None:
         for _ in range(many):
-            x.dot(of_inputs)
+            multiply_in_loop(x, of_inputs, repeats=True)
         for _ in range(steps):
-            state.dot(of_state)
+            multiply_in_loop(state, of_state, repeats=True)
         if gradient:
             for _ in range(steps):
-                np.ascontiguousarray(of_state.dot(dy.T).T)
+                multiply_in_loop(dy, of_state.T, repeats=True)
             for _ in range(many):
-                inputs.T.dot(gates)
+                multiply_in_loop(inputs.T, gates)
 
     return run
 
