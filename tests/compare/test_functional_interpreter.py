@@ -16,6 +16,7 @@ from cfgraph.errors import RunTimeout, Unsupported
 from cfgraph.ir.library import copy_graph
 from tests.conformance.recorded import array, cases, is_functional
 from tests.conformance.recorded import graph as recorded_graph
+from tests.sampled import sampled
 
 GRAPHS = Path(__file__).parents[2] / "fixtures" / "graphs"
 
@@ -85,9 +86,10 @@ def test_effects_of_branches_are_those_of_a_session() -> None:
         assert values == point.run(names) == ([7.0, 7.0] if p else [3.0, 3.0])
 
 
-def test_recorded_programs_compute_the_same_interpreted_and_lowered() -> None:
+@pytest.mark.parametrize("part", sampled(["even", "odd"], 2))
+def test_recorded_programs_compute_the_same_interpreted_and_lowered(part: str) -> None:
     compared = 0
-    for case in cases():
+    for case in cases()[part == "odd" :: 2]:
         runs = case.get("runs", ())
         if len(runs) != 1 or not is_functional(case) or {"random"} & set(case["tags"]):
             continue
@@ -101,7 +103,7 @@ def test_recorded_programs_compute_the_same_interpreted_and_lowered() -> None:
         if values is not None:
             assert not list(filter(None, map(difference_message, point.run(names), values)))
             compared += 1
-    assert compared > 100
+    assert compared > 50
 
 
 @pytest.mark.parametrize("name", ["while_functional.pb", "cond_functional.pb"])

@@ -12,7 +12,7 @@ from tests.runtime.compiled.agreement import Pair
 from tests.sampled import sampled
 
 
-@pytest.mark.parametrize("case", sampled(recorded.parameters("session"), 5))
+@pytest.mark.parametrize("case", sampled(recorded.parameters("session"), 10))
 def test_both_engines_agree(case: dict[str, Any]) -> None:
     states: dict[str, State] = {}
     for run in case["runs"]:
