@@ -79,6 +79,41 @@ def traced(op: type[Op], item: Case) -> list[Any]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
+# image, filter, stride: wide windows, one column, one that is mostly padding; then float64
+CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], int, Any]] = [
+    ((2, 5, 6, 32), (3, 2, 32, 4), 1, np.float32),
+    ((1, 9, 8, 16), (3, 3, 16, 2), 2, np.float32),
+    ((1, 40, 1, 2), (30, 1, 2, 3), 3, np.float32),
+    ((1, 6, 7, 1), (6, 6, 1, 2), 1, np.float32),
+    ((1, 5, 5, 32), (3, 3, 32, 2), 1, np.float64),
+]
+
+
+@pytest.mark.parametrize(("image", "window", "stride", "dtype"), CONVOLUTIONS)
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_a_traced_convolution_and_its_gradients_are_those_of_numpy(
+    image: tuple[int, ...], window: tuple[int, ...], stride: int, dtype: Any, dilation: int
+) -> None:
+    if jax() is None:
+        pytest.skip("jax is not installed (extra `xla`)")
+    if stride > 1 < dilation:
+        pytest.skip("TensorFlow has no convolution with both")
+    steps, spread = [1, stride, stride, 1], [1, dilation, dilation, 1]
+    attrs = {"strides": steps, "dilations": spread, "padding": "SAME"}
+    random = np.random.default_rng(7)
+    x, w = (random.standard_normal(shape).astype(dtype) for shape in (image, window))
+    forward = harness.case("Conv2D", [x, w], attrs)
+    dy = random.standard_normal(run_ours(forward)[0].shape).astype(dtype)
+    sizes = [np.array(shape, np.int32) for shape in (image, window)]
+    dx = harness.case("Conv2DBackpropInput", [sizes[0], w, dy], attrs)
+    dw = harness.case("Conv2DBackpropFilter", [x, sizes[1], dy], attrs)
+    for item in (forward, dx, dw):
+        op = lookup(item.op)
+        assert op is not None
+        expected = run_ours(item)[0]
+        np.testing.assert_allclose(traced(op, item)[0], expected, rtol=1e-4, atol=1e-4)
+
+
 def can_trace(op: type[Op], item: Case, constant: Sequence[int]) -> bool:
     compute, inputs = free_kernel(op, item, constant)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
@@ -17,6 +18,13 @@ _BLOCK: Final = 1 << 16
 _WIDE: Final = 32
 # channels from which the sum over offsets is faster in one operation as well
 _WIDE_PIXEL: Final = 96
+# channels from which XLA's convolution is faster than its product of windows; of its transpose
+_XLA_CHANNELS: Final = 16
+_XLA_FILTER_CHANNELS: Final = 32
+# offsets in a window from which XLA takes long to compile, and to run, such a product
+_XLA_OFFSETS: Final = 25
+# offsets up to which such a product is as fast
+_FEW_OFFSETS: Final = 3
 
 
 def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
@@ -25,6 +33,8 @@ def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     if _is_depthwise(x.shape[-1], depth, filters):
         return _convolve_depthwise(xp, fit, x, w)
     if depth == x.shape[-1] and x.size:
+        if _is_faster_by_xla(xp, fit, x, w.dtype, _XLA_CHANNELS):
+            return _convolve_by_xla(fit, x, w)
         product = fit.rows(xp, x) @ w.reshape((-1, filters))
         return product.reshape((x.shape[0], *fit.out, filters))
     product = _patches_by_group(xp, fit.patches(xp, x), depth) @ _filter_by_group(
@@ -61,6 +71,8 @@ def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any
     if _is_depthwise(x.shape[-1], depth, filters) and dy.size and 0 not in fit.window:
         return _correlate_depthwise(xp, fit, x, dy)
     if depth == x.shape[-1] and dy.size:
+        if _is_faster_by_xla(xp, fit, x, dy.dtype, _XLA_FILTER_CHANNELS):
+            return _convolve_filter_by_xla(fit, x, dy)
         product = fit.rows(xp, x).T @ dy.reshape((-1, filters))
         return product.reshape((*fit.window, depth, filters))
     groups = x.shape[-1] // depth
@@ -69,6 +81,48 @@ def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any
     window_size = math.prod(fit.window)
     split = product.reshape((groups, window_size, depth, filters // max(groups, 1)))
     return xp.moveaxis(split, 0, 2).reshape((*fit.window, depth, filters))
+
+
+def _is_faster_by_xla(xp: ModuleType, fit: WindowGrid, x: Any, dtype: Any, channels: int) -> bool:
+    """True for traced images that XLA's own convolution computes faster than a product of windows.
+
+    XLA has a fast one for 2-dimensional images of float32.
+    """
+    offsets = math.prod(fit.window)
+    return (
+        xp.__name__ == "jax.numpy"
+        and len(fit.window) == 2
+        and x.dtype == dtype == np.float32
+        and 0 not in fit.out
+        and (offsets > _XLA_OFFSETS or (offsets > _FEW_OFFSETS and x.shape[-1] >= channels))
+    )
+
+
+def _convolve_by_xla(fit: WindowGrid, x: Any, w: Any) -> Any:
+    """XLA's own convolution, which vectorizes over the last spatial dimension."""
+    from jax import lax, numpy
+
+    padding = fit.pads
+    if fit.is_mostly_padding:  # computed with, which is slow where it is implicit
+        x, padding = fit.pad(numpy, x), ((0, 0), (0, 0))
+    order = (1, 0) if fit.sizes[1] == 1 else (0, 1)
+    strides, dilations, pads = (
+        [pair[d] for d in order] for pair in (fit.slide.strides, fit.slide.dilations, padding)
+    )
+    image = (0, 3, *(d + 1 for d in order))
+    dimensions = lax.ConvDimensionNumbers(image, (3, 2, *order), image)
+    return lax.conv_general_dilated(
+        x, w, strides, pads, rhs_dilation=dilations, dimension_numbers=dimensions
+    )
+
+
+def _convolve_filter_by_xla(fit: WindowGrid, x: Any, dy: Any) -> Any:
+    """The transpose of XLA's own convolution with respect to the filter."""
+    import jax
+
+    w = jax.ShapeDtypeStruct((*fit.window, x.shape[-1], dy.shape[-1]), dy.dtype)
+    (dw,) = jax.linear_transpose(partial(_convolve_by_xla, fit, x), w)(dy)
+    return dw
 
 
 def _is_depthwise(channels: int, depth: int, filters: int) -> bool:

@@ -142,6 +142,11 @@ class WindowGrid:
         return (batch, *spatial, channels)
 
     @cached_property
+    def is_mostly_padding(self) -> bool:
+        """True if at least half of the padded image is padding."""
+        return math.prod(self._padded_shape(1, 1)) >= 2 * math.prod(self.sizes)
+
+    @cached_property
     def _interior(self) -> tuple[slice, ...]:
         inner = (slice(a, a + n) for (a, _), n in zip(self.pads, self.sizes, strict=True))
         return (slice(None), *inner)
