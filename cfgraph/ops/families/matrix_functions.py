@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -241,14 +241,27 @@ class MatrixBandPart(SameShape):
         rows, columns = value.shape[-2:]
         _check_band_width("lower", lower, rows)
         _check_band_width("upper", upper, columns)
-        distance = xp.arange(columns) - xp.arange(rows)[:, None]
-        inside = ((distance >= -lower) | (lower < 0)) & ((distance <= upper) | (upper < 0))
+        if xp is np and rows * columns <= _SMALL_BAND:
+            inside = _small_band(rows, columns, int(lower), int(upper))
+        else:
+            inside = _band(xp, rows, columns, lower, upper)
         return xp.where(inside, value, xp.zeros((), value.dtype))
 
     shape = staticmethod(lambda context: [require_rank_at_least(context.inputs[0], 2)])
     gradient = staticmethod(
         lambda g, node, dz: (g.MatrixBandPart(dz, *node.inputs[1:]), None, None)
     )
+
+
+def _band(xp: ModuleType, rows: int, columns: int, lower: Any, upper: Any) -> Any:
+    """A mask of a band around the diagonal."""
+    distance = xp.arange(columns) - xp.arange(rows)[:, None]
+    return ((distance >= -lower) | (lower < 0)) & ((distance <= upper) | (upper < 0))
+
+
+# masks of at most this many elements are reused: to make one takes longer than to apply it
+_SMALL_BAND: Final = 1 << 14
+_small_band: Final = lru_cache(maxsize=16)(partial(_band, np))
 
 
 def _check_band_width(name: str, width: Any, most: int) -> None:
