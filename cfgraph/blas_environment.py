@@ -6,6 +6,7 @@ Imports nothing of NumPy: the `cfgraph` command sets the default before it impor
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Final
 
 _DEFAULT: Final = "OPENBLAS_DEFAULT_NUM_THREADS"
@@ -33,3 +34,10 @@ def start_with_one_thread() -> None:
 def starts_with_one_thread() -> bool:
     """True if OpenBLAS started, or will start, with one thread by default."""
     return os.environ.get(_DEFAULT) == "1" and not is_chosen_by_user()
+
+
+@cache
+def has_one_thread() -> bool:
+    """True if BLAS libraries started with one thread, by a variable or by default."""
+    counts = {os.environ[name] for name in _USER_VARIABLES if name in os.environ}
+    return counts == {"1"} or starts_with_one_thread()

@@ -13,7 +13,7 @@ from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families import rejection_lanes
-from cfgraph.ops.kernels import philox
+from cfgraph.ops.kernels import matrix_products, philox
 from cfgraph.ops.opdef.op import OpError, lookup
 
 RANDOM = np.random.default_rng(0)
@@ -43,6 +43,21 @@ def test_few_rows_times_a_transposed_matrix_are_rows_in_memory(sizes: tuple[int,
     product = compute("MatMul", a, b, transpose_b=True)
     assert product.flags.c_contiguous
     np.testing.assert_allclose(product, a @ b.T)
+
+
+@pytest.mark.parametrize("sizes", [(2, 600, 512), (16, 512, 512), (4, 128, 1 << 14)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_few_rows_times_a_large_matrix_are_a_sum_of_products(
+    sizes: tuple[int, int, int], order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, inner, columns = sizes
+    left, right = floats(rows, inner), np.asarray(floats(inner, columns), order=order)
+    exact = left.astype(np.float64) @ right
+    sliced = []
+    monkeypatch.setattr(matrix_products, "has_one_thread", lambda: sliced.append(1) or True)
+    product = compute("MatMul", left, right, transpose_a=False, transpose_b=False)
+    np.testing.assert_allclose(product, exact, rtol=1e-4, atol=1e-3)
+    assert bool(sliced) == (order == "C")
 
 
 COUNTS = ((0, 0), (1, 0), (7, 3), (48, 5), (399, 1))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.ops.kernels.matrix_products import multiply
 from cfgraph.ops.kernels.sliding_window import WindowGrid
 
 # elements of a block of images
@@ -35,7 +36,7 @@ def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     if depth == x.shape[-1] and x.size:
         if _is_faster_by_xla(xp, fit, x, w.dtype, _XLA_CHANNELS):
             return _convolve_by_xla(fit, x, w)
-        product = fit.rows(xp, x) @ w.reshape((-1, filters))
+        product = multiply(fit.rows(xp, x), w.reshape((-1, filters)))
         return product.reshape((x.shape[0], *fit.out, filters))
     product = _patches_by_group(xp, fit.patches(xp, x), depth) @ _filter_by_group(
         w, x.shape[-1] // max(depth, 1)
@@ -55,7 +56,7 @@ def convolve_input(xp: ModuleType, fit: WindowGrid, channels: int, w: Any, dy: A
     if depthwise:
         return _spread_depthwise(xp, fit, w, dy)
     if depth == channels and dy.size:
-        product = dy.reshape((-1, filters)) @ w.reshape((-1, filters)).T
+        product = multiply(dy.reshape((-1, filters)), w.reshape((-1, filters)).T)
         return fit.spread_rows(xp, product.reshape((*dy.shape[:-1], -1, channels)))
     groups = channels // max(depth, 1)
     product = _outputs_by_group(xp, dy, groups) @ xp.swapaxes(_filter_by_group(w, groups), 1, 2)
