@@ -417,9 +417,9 @@ def page(color: Color = Color.auto, stream: IO[str] | None = None) -> Page:
 
 
 def note(text: str, quiet: bool = False) -> None:
-    """Print a remark on stderr, wrapped between words on a terminal."""
+    """Print a message on stderr, wrapped between words on a terminal."""
     if not quiet and not is_quiet():
-        remark(text)
+        message(text)
 
 
 def is_quiet() -> bool:
@@ -438,19 +438,24 @@ def hidden_notes(hidden: bool = True) -> Iterator[None]:
 
 
 def detail(text: str) -> None:
-    """Print a remark on stderr with `--verbose`."""
+    """Print a message on stderr with `--verbose`."""
     if VERBOSITY.get() is Verbosity.verbose:
-        remark(text)
+        message(text)
 
 
-def remark(text: str) -> None:
-    """Print a remark on stderr, also with `--quiet`."""
+def warn(text: str) -> None:
+    """Print a warning on stderr, also with `--quiet`."""
+    message(f"warning: {text}")
+
+
+def message(text: str) -> None:
+    """Print a message on stderr, also with `--quiet`."""
     for line in clean_lines(text).split("\n"):
         print("\n".join(_wrapped(line)), file=sys.stderr)
 
 
 def _wrapped(line: str) -> list[str]:
-    """The lines of a remark; no path or command is broken."""
+    """The lines of a message; no path or command is broken."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     return _lines_of_words(line, get_terminal_size().columns) if is_terminal else [line]
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfgraph.cli.output import note, remark
+from cfgraph.cli.output import note, warn
 from cfgraph.cli.transform_options import FetchOptions, RunInputs
 from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_state_of
 from cfgraph.console.signatures import SignatureNames, names_tensors
@@ -75,7 +75,7 @@ class VariableSource:
             except Unsupported as error:
                 if error.code == FORBIDDEN_FILE_CODE:
                     raise
-                remark(f"warning: the variables are not restored: {error.message}")
+                warn(f"the variables are not restored: {error.message}")
                 return None
         note(f"note: restored {_contents_text(state)} from {origin}")
         return state

@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from itertools import count
 
 from cfgraph.analysis.resource_handles import is_variable
-from cfgraph.cli.output import remark
+from cfgraph.cli.output import warn
 from cfgraph.cli.run_options import (
     ClockOptions,
     DeviceOptions,
@@ -126,6 +126,6 @@ def _with_retries(
                 raise
             restored = "" if state is None else ", with the variables of the checkpoint"
             lost = f"worker {error.worker} ({error.host}) was lost"
-            remark(f"warning: {lost}; retry {attempt} of {retries} on new workers{restored}")
+            warn(f"{lost}; retry {attempt} of {retries} on new workers{restored}")
             session.recover(state)
     raise AssertionError

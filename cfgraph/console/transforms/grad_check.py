@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
-from cfgraph.cli.output import Column, OutputTable, Styled, page, remark
+from cfgraph.cli.output import Column, OutputTable, Styled, page, warn
 from cfgraph.cli.transform_options import RunInputs
 from cfgraph.compare.finite_differences import SlopeComparison
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
@@ -76,7 +76,7 @@ class FiniteDifferenceCheck:
     def compare(self) -> Comparisons:
         """Add the gradients to the copy and compare them: per order, by x."""
         for text in self.warnings:
-            remark(f"warning: {text}; using looser tolerances")
+            warn(f"{text}; using looser tolerances")
         return check_gradients(self.graph, derivatives(self.graph, self.request), self.options)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cfgraph.cli.json_output import add_member, print_document
-from cfgraph.cli.output import Column, OutputTable, hidden_notes, is_quiet, note, page, remark
+from cfgraph.cli.output import Column, OutputTable, hidden_notes, is_quiet, message, note, page
 from cfgraph.cli.transform_options import ComparedRuns, OutputOptions, PipelineOptions
 from cfgraph.console.graph_files import (
     Source,
@@ -80,7 +80,7 @@ class PipelineObserver:
             with hidden_notes():
                 verdict = self._comparison.compare(self.source.graph)
             if not verdict:
-                remark(f"in pass '{step.name}', {number} of {self.passes}")
+                message(f"in pass '{step.name}', {number} of {self.passes}")
                 raise PassChangedResult(step.name, verdict)
             self.verdicts.append(verdict)
             cases = f"{verdict.delta.cases} case{'s' * (verdict.delta.cases != 1)}"
