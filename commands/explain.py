@@ -10,16 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.cli.options import (
-    Color,
-    ColorChoice,
-    Devices,
-    Full,
-    Json,
-    MaxIterations,
-    Seed,
-    node_data_option,
-)
+from cfgraph.cli.options import Color, ColorChoice, Devices, Full, Json, node_data_option
 from cfgraph.cli.transform_options import ExplainInputs
 
 GraphOrCode = Annotated[
@@ -63,8 +54,6 @@ def main(
     run: Run = False,
     source: Source = None,
     devices: Devices = [],
-    seed: Seed = 0,
-    max_iterations: MaxIterations = None,
     full: Full = False,
     json: Json = False,
     color: ColorChoice = Color.auto,
@@ -82,7 +71,8 @@ def main(
     if subject is None:
         _explain_code(graph, json, color)
         return
-    is_run = run or inputs.replace(signature=None, allow_io=False).is_set
+    fed = inputs.replace(signature=None, allow_io=False, seed=None, max_iterations=None)
+    is_run = run or fed.is_set
     if target is not None:
         from cfgraph.console.explanations.explain_pair import explain_pair
 
@@ -103,22 +93,14 @@ def main(
     if is_run:
         from cfgraph.console.explanations.explain_run import ExplainedRuns
 
-        limited = inputs.replace(seed=seed, max_iterations=max_iterations)
-        make_runs = partial(ExplainedRuns, inputs=limited, devices=devices)
+        make_runs = partial(ExplainedRuns, inputs=inputs, devices=devices)
     find_line = None
     if source is not None:
         from cfgraph.console.explanations.source_lines import find_source_line
 
         find_line = partial(find_source_line, source)
     explain_subject(
-        graph,
-        subject,
-        inputs,
-        make_runs,
-        find_line=find_line,
-        full=full,
-        json=json,
-        color=color,
+        graph, subject, inputs, make_runs, find_line=find_line, full=full, json=json, color=color
     )
 
 

@@ -110,16 +110,17 @@ class FreezeInputs(FedInputs):
     init: list[str] = field(default_factory=list)
 
 
-class ExplainInputs(FedInputs):
-    """Inputs of the run that `explain` describes."""
-
-    feeds: options.Feeds = field(default_factory=list)
-
-
-class LimitedInputs(ExplainInputs):
+class LimitedInputs(FedInputs):
     """Inputs of the runs of `extract` and `reduce`."""
 
+    feeds: options.Feeds = field(default_factory=list)
     max_iterations: options.MaxIterations = None
+
+
+class ExplainInputs(LimitedInputs):
+    """Inputs of the run that `explain` describes."""
+
+    seed: options.Seed = 0
 
 
 class SeededInputs(LimitedInputs):
