@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
+from cfgraph.cli.json_output import schema
 from tests.cli.conftest import Command
 
 
@@ -133,16 +135,19 @@ def test_what_must_not_be_clustered_is_said_of_ordinary_nodes_only(
     assert reported not in command("explain", graphs / "deadness_mismatch.pb", "B").out
 
 
-def test_a_node_of_a_function_is_explained_once_it_is_lowered(
-    command: Command, graphs: Path
-) -> None:
+def test_a_node_of_a_function_is_explained_in_its_function(command: Command, graphs: Path) -> None:
     path = graphs / "cond_functional.pb"
     done = command("explain", path, "Add")
     assert done.code == 2
     assert "did you mean 'cond_true_572/Add' in the function 'cond_true_572'?" in done.err
-    done = command("explain", path, "cond_true_572/Add")
-    assert done.code == 2
-    assert "cfgraph lower" in done.err
+    lines = [" ".join(line.split()) for line in command("explain", path, "cond_true_572/Add").lines]
+    assert "function cond_true_572 runs when it is called" in lines[1]
+    assert "input add_x:0 always live" in lines
+    done = command("explain", path, "cond_true_572/Add", "--json")
+    jsonschema.validate(done.json, schema("explain"), jsonschema.Draft202012Validator)
+    assert done.json["result"]["node"]["function"]["name"] == "cond_true_572"
+    done = command("explain", path, "cond_true_572/Add", "--run")
+    assert (done.code, "cfgraph lower" in done.err) == (2, True)
 
 
 def test_an_output_that_there_is_not_is_refused(command: Command, graphs: Path) -> None:

@@ -214,7 +214,8 @@ class NodeExplanation:
     `unconditional` is set for a predicate or a Switch: the nodes that run whatever the value of the
     predicate, although only one branch uses them. `implementation` is set for a call of a function
     with several implementations: the one that its device selects. `code` is the line of a Python
-    file that computes it. `module` is set for a call of a StableHLO module.
+    file that computes it. `module` is set for a call of a StableHLO module, and `function` for a
+    node of a function: its name, and those of the results that the node computes.
     """
 
     facts: Explanation
@@ -224,6 +225,7 @@ class NodeExplanation:
     implementation: str | None = None
     code: SourceLine | None = None
     module: ModuleExplanation | None = None
+    function: tuple[str, Sequence[str]] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the member `node` of the document."""
@@ -239,6 +241,8 @@ class NodeExplanation:
             }
         if self.implementation is not None:
             extra["implementation"] = self.implementation
+        if self.function is not None:
+            extra["function"] = {"name": self.function[0], "results": [*self.function[1]]}
         if self.code is not None:
             extra["source"] = self.code.to_json()
         if self.module is not None:
@@ -247,10 +251,17 @@ class NodeExplanation:
 
     def print(self, out: Page) -> None:
         """Print the explanation as text."""
-        _print_node(out, self.facts, [*_edge_rows(self.facts, self.full), *self._more()])
+        edges = _edge_rows(self.facts, self.full)
+        _print_node(out, self.facts, [*self._call(), *edges, *self._more()])
         if self.module is not None:
             out.line()
             self.module.print(out)
+
+    def _call(self) -> Iterator[tuple[str, str, str]]:
+        if self.function is not None:
+            name, results = self.function
+            returned = f", and returns this as {', '.join(results)}" if results else ""
+            yield "function", name, f"runs when it is called{returned}"
 
     def _more(self) -> Iterator[tuple[str, str, str]]:
         if self.implementation is not None:
@@ -332,13 +343,17 @@ def _explain(
         module = ModuleExplanation.of_node(title, selection.nodes[0], full)
         if selection.view.name and runs is None:
             return "module", module
-    require_outside_functions(graph, subject)
-    facts = explain_node(graph, subject)
+    if runs is not None or find_line is not None:
+        require_outside_functions(graph, subject)
+    view = selection.view
+    facts = explain_node(view.graph, selection.nodes[0].name)
     outcome = None if runs is None else runs.outcome(facts.node, in_root=facts.frame == "/")
-    unconditional = _unconditional_work(graph, facts)
+    unconditional = _unconditional_work(view.graph, facts)
     called = called_implementation(graph, facts.node)
     code = None if find_line is None else find_line(graph, facts.node)
-    return "node", NodeExplanation(facts, unconditional, outcome, full, called, code, module)
+    function = (view.name, view.results_of(facts.node)) if view.name else None
+    explained = NodeExplanation(facts, unconditional, outcome, full, called, code, module, function)
+    return "node", explained
 
 
 def is_loop(graph: Graph, subject: str) -> bool:

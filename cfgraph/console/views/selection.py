@@ -69,6 +69,12 @@ class GraphView:
         types = self.arguments[item.node].outputs if item.node in self.arguments else None
         return format_type(types[item.port] if types else item.dtype, self.shapes[item])
 
+    def results_of(self, node: Node) -> list[str]:
+        """The results of the function that a node computes."""
+        outputs = self.caller.functions[self.name].definition.outputs if self.caller else ()
+        pairs = zip(outputs, self.results, strict=True)
+        return [output.name for output, result in pairs if result and result.node is node]
+
     def title(self, node: Node) -> str:
         """Return the name of a node as users write it: qualified by its function."""
         return f"{self.name}/{node.name}" if self.name else node.name
