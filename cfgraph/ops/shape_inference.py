@@ -62,7 +62,7 @@ def infer_shapes(
     graph: Graph,
     feeds: Mapping[str, Any] | None = None,
     *,
-    sent: Collection[Output] = (),
+    sent: Collection[Output] | None = None,
     received: Mapping[Node, Output] | None = None,
 ) -> StaticShapes:
     """Infer the static shapes of a graph; `feeds` are shapes or arrays by tensor name.
@@ -74,7 +74,8 @@ def infer_shapes(
     size that differs then becomes unknown, and dependent nodes are visited again. A size becomes
     unknown only once, so that inference terminates in time linear in the graph.
     """
-    return _ShapePropagation(graph, feeds or {}, sent, received or {}).run()
+    with graph.paused_gc():
+        return _ShapePropagation(graph, feeds or {}, sent, received or {}).run()
 
 
 # roles whose nodes forward input 0; a Merge needs the join of its inputs instead
@@ -151,14 +152,14 @@ class _ShapePropagation:
         self,
         graph: Graph,
         feeds: Mapping[str, Any],
-        sent: Collection[Output],
+        sent: Collection[Output] | None,
         received: Mapping[Node, Output],
     ) -> None:
         self.received = received
         self.receivers: dict[Node, list[tuple[Node, int]]] = {}
         for recv, output in received.items():
             self.receivers.setdefault(output.node, []).append((recv, output.port))
-        self.nodes = self._data_ancestors(graph, sent) if sent else graph
+        self.nodes = graph if sent is None else self._data_ancestors(graph, sent)
         self.shapes: dict[Node, Sequence[Shape]] = {}
         self.values: dict[Output, StaticValue] = {}
         self.errors: dict[Node, str] = {}

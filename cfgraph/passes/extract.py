@@ -267,7 +267,7 @@ class ExtractionPlan:
     def apply(self, values: Mapping[Output, Any]) -> dict[Output, Output]:
         """Edit the graph; returns the replacement of each cut tensor."""
         graph, kept = self.graph, set(self.nodes)
-        shapes = infer_shapes(graph)
+        shapes = infer_shapes(graph, sent=self.cut)
         removed = [node for node in graph if node not in kept]
         new = {item: self._replacement(item, shapes, values.get(item)) for item in self.cut}
         first = {item.node: tensor.node for item, tensor in reversed(new.items())}

@@ -223,7 +223,8 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
     def rows(self) -> OutputTable:
         """The inputs of the part."""
         graph, values = self.graph, self.cut.values
-        shapes = infer_shapes(graph)
+        tensors = {old: graph.tensor(new) for old, new in self.report.inputs.items()}
+        shapes = infer_shapes(graph, sent=tensors.values())
         columns = [
             Column("input"),
             Column("tensor", "is now", optional=True),
@@ -232,11 +233,11 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
             Column("value", optional=True),
         ]
         rows = []
-        for old, new in self.report.inputs.items():
-            tensor = graph.tensor(new)
+        for old, tensor in tensors.items():
             text = value_text(values[old], full=False) if old in values else None
             shown = text if text is None or len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-            rows.append((old, new, format_type(tensor.dtype, shapes[tensor]), old in values, shown))
+            type_text = format_type(tensor.dtype, shapes[tensor])
+            rows.append((old, tensor.name, type_text, old in values, shown))
         return OutputTable(columns, [*rows])
 
     def summary(self) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cfgraph.analysis.feeds_and_fetches import format_type
@@ -11,7 +12,7 @@ from cfgraph.analysis.gradient_paths import GradientCut, find_gradient_cut
 from cfgraph.cli.output import Column, OutputTable, Page, Styled
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.node import node_name
+from cfgraph.ir.node import Output, node_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.serde.saved_model import SavedSignature, SignatureTensor
 from cfgraph.ir.serde.saved_model_writer import extended_signature
@@ -19,7 +20,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.units import format_count
 from cfgraph.ops.families.stacks import StackPushV2
 from cfgraph.ops.opdef.op import is_a, role_of
-from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.derivatives import Derivative
 
 
@@ -119,7 +120,7 @@ def added_gradients(graph: Graph, derivatives: Sequence[Derivative]) -> AddedGra
 
 
 def _gradient_rows(graph: Graph, derivatives: Sequence[Derivative]) -> list[GradientRow]:
-    shapes = infer_shapes(graph)
+    shapes = _GradientShapes(graph, derivatives)
     rows = []
     for item in derivatives:
         ys, stops = map(graph.tensor, item.ys), list(map(graph.tensor, item.stops))
@@ -130,12 +131,30 @@ def _gradient_rows(graph: Graph, derivatives: Sequence[Derivative]) -> list[Grad
                 rows.append(GradientRow(item.order, x, None, None, UNKNOWN_SHAPE, cut))
                 continue
             tensor, source = graph.tensor(name), graph.tensor(x)
-            shape = shapes[tensor]
-            # a handle has another type than the gradient, which is that of the variable's value
-            if not shape.is_full and source.dtype == tensor.dtype:
-                shape = shapes[source]
+            shape = shapes.of(tensor, source)
             rows.append(GradientRow(item.order, x, name, tensor.dtype, shape, None))
     return rows
+
+
+class _GradientShapes:
+    """Shapes of gradients. Most are those of x, without a look at what computes the gradient."""
+
+    def __init__(self, graph: Graph, derivatives: Sequence[Derivative]) -> None:
+        self._graph = graph
+        xs = {graph.tensor(x) for item in derivatives for x in item.xs}
+        self._of_xs = infer_shapes(graph, sent=xs)
+
+    @cached_property
+    def _inferred(self) -> StaticShapes:
+        return infer_shapes(self._graph)
+
+    def of(self, gradient: Output, x: Output) -> Shape:
+        # a handle has another type than the gradient, which is that of the variable's value
+        has_shape_of_x = x.dtype == gradient.dtype
+        if has_shape_of_x and self._of_xs[x].is_full:
+            return self._of_xs[x]
+        shape = self._inferred[gradient]
+        return self._of_xs[x] if has_shape_of_x and not shape.is_full else shape
 
 
 def gradients_table(rows: Sequence[GradientRow]) -> OutputTable:
