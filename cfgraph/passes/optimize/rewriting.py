@@ -367,8 +367,12 @@ def is_function_of_inputs(node: Node) -> bool:
         return False
     if node.attrs.get(CUSTOM_GRADIENT_ATTR):
         return False
-    types = [*(registry.output_types(node) or ()), *(item.dtype for item in node.inputs)]
-    return all(dtype is not None and not dtype.is_ref for dtype in types)
+    inputs = [registry.output_dtype(source, port) for source, port in node.inputs]
+    if not all(dtype is not None and not dtype.is_ref for dtype in inputs):
+        return False
+    ports = range(registry.output_count(node) or 0)
+    outputs = [registry.output_dtype(node, port) for port in ports]
+    return not any(dtype is not None and dtype.is_ref for dtype in outputs)
 
 
 def inherited_annotations(node: Node, port: int = 0) -> dict[str, Any]:
