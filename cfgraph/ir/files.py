@@ -11,14 +11,15 @@ from typing import Final
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import StagedFiles, decompress, require_path, require_readable_size
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
 from cfgraph.ir.serde.archives import archive_of_bytes, read_graph_file
 from cfgraph.ir.serde.file_contents import file_size
 from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
+from cfgraph.ir.serde.node_reader import message_parts
 from cfgraph.ir.serde.op_defs import declare_ops_of_file
-from cfgraph.ir.serde.wire import pieces_of
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 
@@ -114,8 +115,9 @@ def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
     kind = format or text_format(content)
     if kind in ("pbtxt", "graph"):
         return LoadedGraph(_graph_from_text(content, kind), kind, size)
-    proto, kind = containers.from_binary(content)
-    return LoadedGraph(graph_def.graph_from_proto(proto), kind, size)
+    with paused_gc():
+        parts, kind = containers.from_binary(content)
+        return LoadedGraph(graph_def.graph_from_parts(parts), kind, size)
 
 
 def text_format(data: bytes) -> str | None:
@@ -132,10 +134,10 @@ def _graph_from_text(data: bytes, kind: str) -> Graph:
     try:
         if kind == "graph":
             return parse_graph(data)
-        proto = containers.from_pbtxt(data)
+        parts = message_parts(containers.from_pbtxt(data))
     except InvalidInput as error:
         raise foreign_format_error(data) or error from None
-    return graph_def.graph_from_proto(proto)
+    return graph_def.graph_from_parts(parts)
 
 
 def _check_format(format: str | None) -> None:
@@ -172,7 +174,7 @@ def dumps(graph: Graph, format: str = "pb") -> bytes:
 def _graph_pieces(graph: Graph, format: str) -> Iterable[bytes]:
     """A graph in a format; large contents that are left in a file come in pieces."""
     if format == "pb":
-        return pieces_of(graph_def.graph_to_proto(graph))
+        return graph_def.graph_pieces(graph)
     if format == "pbtxt":
         text = containers.to_pbtxt(graph_def.graph_to_proto(graph))
     else:

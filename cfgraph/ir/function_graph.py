@@ -278,7 +278,7 @@ class _FunctionInstantiator:
             self.connect(node, body)
         arguments = tuple(node for group in self.arguments.values() for node in group)
         for index, node in enumerate(arguments):
-            node.attrs["index"] = index
+            node.attrs = {**node.attrs, "index": index}
         return FunctionGraph(
             self.name,
             self.graph,

@@ -185,7 +185,7 @@ class Graph(Pictured):
         for node in nodes:
             if node.name in self.nodes:
                 raise name_taken_error(node.name)
-            copy = copies[node] = Node(node.name, node.op, dict(node.attrs), node.device)
+            copy = copies[node] = Node(node.name, node.op, node.attrs, node.device)
             copy.origin = node.origin
             self.nodes[node.name] = copy
         for node, copy in copies.items():
@@ -236,9 +236,7 @@ class Graph(Pictured):
     ) -> list[tuple[Node, Sequence[str]]]:
         nodes, texts = self.nodes, []
         for number, (name, op, inputs, device, attrs, origin) in enumerate(records, 1):
-            if not number % _CHECK_INTERVAL:
-                check_deadline()
-                reserve(number * _NODE_BYTES, f"the first {number} nodes of the graph")
+            reserve_nodes(number)
             node = Node(name, op, attrs, device)
             node.origin = origin
             if name in nodes:
@@ -359,7 +357,7 @@ class Graph(Pictured):
     def set_attr(self, node: Node, key: str, value: Any) -> None:
         """Set one attribute."""
         self.edits += 1
-        node.attrs[key] = value
+        node.attrs = {**node.attrs, key: value}
 
     def set_op(self, node: Node, op: str, attrs: dict[str, Any]) -> None:
         """Change the op and attributes of a node; name, edges, and device stay."""
@@ -419,6 +417,16 @@ class Graph(Pictured):
             number += 1
         self.name_suffixes[base] = number
         return f"{base}_{number}"
+
+
+def reserve_nodes(number: int) -> None:
+    """Check the limits of time and memory after each of many nodes that are read.
+
+    Raises RunTimeout or ExecutionError.
+    """
+    if not number % _CHECK_INTERVAL:
+        check_deadline()
+        reserve(number * _NODE_BYTES, f"the first {number} nodes of the graph")
 
 
 def require_graph(value: object) -> None:

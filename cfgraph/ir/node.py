@@ -75,6 +75,7 @@ make_pair: Final[Any] = tuple.__new__
 class Node(Displayed):
     """One operation. Edges are changed through the Graph only, attributes by `Graph.set_attr`.
 
+    Nodes with equal attributes may share the dictionary, which is replaced, never modified.
     `origin` is the content of the file beyond these fields; only serde reads it.
     """
 

@@ -53,10 +53,10 @@ class _GraphState:
                 node.op,
                 node.device,
                 node.origin,
-                node.attrs.copy(),
+                node.attrs,
                 node.inputs,
                 node.controls,
-                node.uses.copy(),
+                tuple(node.uses),
             )
             for node in graph
         ]
@@ -69,7 +69,8 @@ class _GraphState:
         """Undo all edits; the nodes are the same objects as before."""
         for node, fields in zip(self.nodes.values(), self.fields, strict=True):
             node.name, node.op, node.device, node.origin = fields[:4]
-            node.attrs, node.inputs, node.controls, node.uses = fields[4:]
+            node.attrs, node.inputs, node.controls, uses = fields[4:]
+            node.uses = dict.fromkeys(uses)
         graph.nodes = self.nodes
         graph.functions = self.functions
         graph.gradient_functions = self.gradient_functions

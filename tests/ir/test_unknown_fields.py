@@ -7,6 +7,7 @@ from cfgraph.ir.graph import Versions
 from cfgraph.ir.serde.graph_def import graph_from_bytes, graph_to_bytes
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
+from cfgraph.proto import graph_pb2
 from tests.ir.wire import map_entry, node_def, wire_field, wire_message
 
 # fields that no version of the format has, one of each wire type
@@ -145,8 +146,44 @@ def test_an_attribute_that_is_set_anew_loses_what_the_old_one_held() -> None:
 
 def test_an_attribute_that_is_removed_is_not_written() -> None:
     loaded = graph_from_bytes(with_attr(TYPE))
-    del loaded["x"].attrs["a"]
+    loaded["x"].attrs = {}
     assert graph_to_bytes(loaded) == graph(node_def("x"))
+
+
+def test_nodes_with_equal_attributes_share_them_until_one_is_set() -> None:
+    attr = (5, map_entry("T", TYPE))
+    loaded = graph_from_bytes(graph(node_def("x", "A", attr), node_def("y", "B", attr)))
+    x, y = loaded
+    assert x.attrs is y.attrs
+    loaded.set_attr(x, "T", dtypes.int32)
+    assert y.attrs == {"T": dtypes.float32}
+    changed = (5, map_entry("T", wire_field(6, 3)))
+    expected = graph(node_def("x", "A", changed), node_def("y", "B", attr))
+    assert graph_to_bytes(loaded) == expected
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        wire_message((5, map_entry("T", TYPE)), (2, "A"), (1, "x")),
+        node_def("y", "B", (5, map_entry("T", TYPE)), (2, "A"), (1, "x")),
+        node_def("x", "A", (5, map_entry("T", wire_field(6, 3))), (5, map_entry("T", TYPE))),
+        node_def("x", "A", (5, wire_message((2, TYPE), (1, "T")))),
+        b"\x8a\x00\x01x" + wire_message((2, "A"), (5, map_entry("T", TYPE))),
+    ],
+    ids=["attributes first", "fields twice", "an attribute twice", "value first", "long tag"],
+)
+def test_a_node_in_another_encoding_is_written_in_the_usual_one(node: bytes) -> None:
+    expected = graph(node_def("x", "A", (5, map_entry("T", TYPE))))
+    assert graph_to_bytes(graph_from_bytes(graph(node))) == expected
+
+
+def test_attributes_have_the_order_of_deterministic_protobuf() -> None:
+    keys = ["T", "Tidx", "Tperm", "N", "_a", "_a_b", "a", "é", "a\U0001f600"]
+    attrs = [(5, map_entry(key, wire_field(3, number))) for number, key in enumerate(keys, 1)]
+    data = graph(node_def("x" * 200, "A", *attrs))
+    proto = graph_pb2.GraphDef.FromString(data)
+    assert graph_to_bytes(graph_from_bytes(data)) == proto.SerializeToString(deterministic=True)
 
 
 def test_unknown_fields_of_versions_survive_a_new_version() -> None:

@@ -62,7 +62,7 @@ class BodyGraph(NamedTuple):
         signature = Signature.from_args(definition.inputs, definition.outputs, {})
         types = signature.input_types({})
         for index, (node, dtype) in enumerate(zip(arguments, types, strict=True)):
-            node.attrs.update(T=dtype, index=index)
+            node.attrs = {**node.attrs, "T": dtype, "index": index}
         returns = tuple([self.returns[arg.name] for arg in definition.outputs])
         outputs = tuple(signature.output_types({}))
         graph = self.subject.graph

@@ -170,7 +170,7 @@ def module_selections(
             except CfgraphError as error:
                 notes.append(f"the module of {title} is not drawn: {error.message}")
                 continue
-            node.attrs[_MAIN] = Func(parts[0].name)
+            selection.view.graph.set_attr(node, _MAIN, Func(parts[0].name))
             bodies += [_selection(part, selection.view) for part in parts]
     return bodies, notes
 

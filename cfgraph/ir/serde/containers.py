@@ -15,6 +15,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.printable import clean_pbtxt
 from cfgraph.ir.serde.foreign_formats import foreign_format_error, truncation_error
 from cfgraph.ir.serde.functions import decode_signature
+from cfgraph.ir.serde.node_reader import GraphParts, graph_parts, message_parts
 from cfgraph.ir.serde.wire import parse_message, whole_message
 from cfgraph.ir.source_lines import source_lines
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
@@ -123,8 +124,8 @@ def _position_text(data: bytes, position: re.Match[str]) -> str:
     return f"line {number}, column {column}: "
 
 
-def from_binary(data: bytes) -> tuple[Any, str]:
-    """The GraphDef in binary data, and its container: `pb`, `meta`, or `saved_model`.
+def from_binary(data: bytes) -> tuple[GraphParts, str]:
+    """The parts of the GraphDef in binary data, and its container: `pb`, `meta`, or `saved_model`.
 
     A SavedModel starts with its schema version (0x08), which no GraphDef does. Other containers
     fail to parse as a GraphDef, or give nodes or functions without names.
@@ -136,22 +137,17 @@ def from_binary(data: bytes) -> tuple[Any, str]:
             raise foreign_format_error(data) or error from None
         if not saved.meta_graphs:
             raise foreign_format_error(data) or InvalidInput(_NO_GRAPH, code="CFG003")
-        return _saved_model_graph(saved), "saved_model"
-    failure = None
-    graph = graph_pb2.GraphDef()
+        return message_parts(_saved_model_graph(saved)), "saved_model"
     try:
-        parse_message(graph, data, "GraphDef")
+        graph = graph_parts(data)
     except InvalidInput as error:
-        failure = error
-    if failure is None and _is_plausible(graph):
+        wrapped = _unwrapped(data)
+        if wrapped is None:
+            raise foreign_format_error(data) or truncation_error(data) or error from None
+        return wrapped
+    if _is_plausible(graph):
         return graph, "pb"
-    for message, graph_of, kind in _WRAPPERS:
-        wrapped = _unwrap(data, message(), graph_of)
-        if wrapped is not None:
-            return wrapped, kind
-    if failure is not None:
-        raise foreign_format_error(data) or truncation_error(data) or failure
-    return graph, "pb"
+    return _unwrapped(data) or (graph, "pb")
 
 
 _WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], Any], str], ...]] = (
@@ -160,16 +156,24 @@ _WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], Any], str], ...]] = (
 )
 
 
-def _unwrap(data: bytes, message: Any, graph_of: Callable[[Any], Any]) -> Any | None:
+def _unwrapped(data: bytes) -> tuple[GraphParts, str] | None:
+    for message, graph_of, kind in _WRAPPERS:
+        graph = _unwrap(data, message(), graph_of)
+        if graph is not None:
+            return graph, kind
+    return None
+
+
+def _unwrap(data: bytes, message: Any, graph_of: Callable[[Any], Any]) -> GraphParts | None:
     try:
         message.ParseFromString(data)
-        graph = graph_of(message)
+        graph = message_parts(graph_of(message))
     except (DecodeError, InvalidInput, RecursionError):
         return None
-    return graph if graph.node and _is_plausible(graph) else None
+    return graph if graph.nodes and _is_plausible(graph) else None
 
 
-def _is_plausible(graph: Any) -> bool:
-    return all(node.name and node.op for node in graph.node) and all(
-        function.signature.name for function in graph.library.function
+def _is_plausible(graph: GraphParts) -> bool:
+    return all(name and op for name, op, *_ in graph.nodes) and all(
+        function.signature.name for function in graph.rest.library.function
     )

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Final
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.serde.varints import read_varint
+from cfgraph.ir.serde.varints import field_end
 
 _EXPORT: Final = "load the model in Keras and write a SavedModel: model.export(FOLDER)"
 _LITE: Final = (
@@ -146,7 +146,6 @@ def _is_hlo(fields: Sequence[tuple[int, int]]) -> bool:
 
 _VARINT: Final = 0
 _BYTES: Final = 2
-_FIXED_SIZES: Final = {1: 8, 5: 4}
 
 
 def _fields(data: bytes, limit: int = _MAX_FIELDS) -> Iterator[tuple[int, int, int]]:
@@ -157,17 +156,9 @@ def _fields(data: bytes, limit: int = _MAX_FIELDS) -> Iterator[tuple[int, int, i
     offset = 0
     for _ in range(limit):
         try:
-            tag, offset = read_varint(data, offset, len(data))
-            number, kind = tag >> 3, tag & 7
-            if kind in (_VARINT, _BYTES):
-                value, offset = read_varint(data, offset, len(data))
-                offset += value if kind == _BYTES else 0
-            elif kind in _FIXED_SIZES:
-                offset += _FIXED_SIZES[kind]
-            else:
-                return
+            tag, offset = field_end(data, offset)
         except ValueError:
             return
-        yield number, kind, offset
+        yield tag >> 3, tag & 7, offset
         if offset >= len(data):
             return

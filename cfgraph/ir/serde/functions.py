@@ -83,7 +83,7 @@ def _in_signature_order(mapping: Mapping[str, str], order: Any) -> dict[str, str
 def _decode_body_node(proto: Any) -> BodyNode:
     attrs = decode_attrs(proto.attr)
     inputs = tuple(proto.input)
-    return BodyNode(proto.name, proto.op, inputs, proto.device, attrs, (proto, dict(attrs)))
+    return BodyNode(proto.name, proto.op, inputs, proto.device, attrs, (proto, attrs))
 
 
 def _decode_arg(proto: Any) -> ArgDef:

@@ -8,18 +8,20 @@ from typing import Any, Final
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.ir.graph import Graph, Node, NodeRecord, Versions
+from cfgraph.ir.graph import Graph, Node, Versions
 from cfgraph.ir.serde.attrs import (
     FullType,
     attr_to_bytes,
     decode_attr,
-    decode_attrs,
     decode_full_type,
     encode_full_type,
-    write_attrs,
 )
+from cfgraph.ir.serde.file_contents import message_pieces
 from cfgraph.ir.serde.functions import EncodedFunction, function_to_bytes, write_function
+from cfgraph.ir.serde.node_reader import GraphParts, graph_parts
+from cfgraph.ir.serde.node_writer import node_fields
 from cfgraph.ir.serde.wire import (
+    encoded_message,
     extra_field_bytes,
     has_unknown_fields,
     message_bytes,
@@ -31,15 +33,15 @@ from cfgraph.proto import graph_pb2, node_def_pb2
 
 def graph_from_bytes(data: bytes) -> Graph:
     """Decode a GraphDef. Raises InvalidInput if it is invalid."""
-    return graph_from_proto(parse_message(graph_pb2.GraphDef(), data, "GraphDef"))
+    return graph_from_parts(graph_parts(data))
 
 
-def graph_from_proto(proto: Any) -> Graph:
-    """The graph of a GraphDef message, which must not be changed afterwards.
+def graph_from_parts(parts: GraphParts) -> Graph:
+    """The graph of a GraphDef that was read.
 
     Raises InvalidInput with all findings if its nodes and edges are invalid.
     """
-    graph = Graph()
+    graph, proto = Graph(), parts.rest
     versions = proto.versions
     graph.versions = Versions(
         versions.producer, versions.min_consumer, tuple(versions.bad_consumers)
@@ -50,7 +52,7 @@ def graph_from_proto(proto: Any) -> Graph:
         graph.gradient_functions[pair.function_name] = pair.gradient_func
     graph.origin = proto
     with paused_gc():
-        graph.load(_node_records(proto.node))
+        graph.load(parts.nodes)
     return graph
 
 
@@ -63,31 +65,33 @@ def _load_function(graph: Graph, proto: Any) -> None:
     graph.functions[name] = Function(name, source=EncodedFunction(proto))
 
 
-def _node_records(nodes: Any) -> Iterator[NodeRecord]:
-    for proto in nodes:
-        attrs = decode_attrs(proto.attr)
-        yield proto.name, proto.op, proto.input, proto.device, attrs, (proto, attrs.copy())
-
-
 def graph_to_bytes(graph: Graph) -> bytes:
     """The encoded GraphDef of a graph; equal graphs give equal bytes."""
-    return message_bytes(graph_to_proto(graph))
+    return b"".join(graph_pieces(graph))
+
+
+def graph_pieces(graph: Graph) -> Iterator[bytes]:
+    """The bytes of `graph_to_bytes` in pieces, so that large contents are never all in memory."""
+    return message_pieces(_encoded_graph(graph), graph_pb2.GraphDef.DESCRIPTOR)
 
 
 def graph_to_proto(graph: Graph) -> Any:
     """The GraphDef of a graph; unchanged nodes and functions are copied from the file."""
-    proto = graph_pb2.GraphDef()
-    proto.MergeFromString(extra_of_graph(graph))
+    return graph_pb2.GraphDef.FromString(_encoded_graph(graph))
+
+
+def _encoded_graph(graph: Graph) -> bytes:
+    """A graph with references to contents that are left in a file."""
+    rest = graph_pb2.GraphDef()
+    rest.MergeFromString(extra_of_graph(graph))
     if graph.versions != Versions():
-        proto.versions.producer = graph.versions.producer
-        proto.versions.min_consumer = graph.versions.min_consumer
-        proto.versions.bad_consumers.extend(graph.versions.bad_consumers)
-    _write_library(graph, proto)
-    for node in graph:
-        _write_node(node, proto.node.add())
-    if not graph.nodes and not proto.ByteSize():
-        proto.versions.SetInParent()  # an empty file is not a graph
-    return proto
+        rest.versions.producer = graph.versions.producer
+        rest.versions.min_consumer = graph.versions.min_consumer
+        rest.versions.bad_consumers.extend(graph.versions.bad_consumers)
+    _write_library(graph, rest)
+    if not graph.nodes and not rest.ByteSize():
+        rest.versions.SetInParent()  # an empty file is not a graph
+    return b"".join([*node_fields(graph), encoded_message(rest)])
 
 
 def _write_library(graph: Graph, proto: Any) -> None:
@@ -100,53 +104,6 @@ def _write_library(graph: Graph, proto: Any) -> None:
         pair = proto.library.gradient.add()
         pair.MergeFromString(extras.get(name, b""))
         pair.function_name, pair.gradient_func = name, gradient
-
-
-def _input_strings(node: Node) -> list[str]:
-    """The inputs of a node in the canonical form."""
-    texts = [source.name if port == 0 else f"{source.name}:{port}" for source, port in node.inputs]
-    texts.extend("^" + control.name for control in node.controls)
-    return texts
-
-
-def original_inputs(node: Node) -> list[str]:
-    """The inputs of a node as written in the file, if these are still equivalent."""
-    texts = _input_strings(node)
-    written = list(node.origin[0].input) if node.origin is not None else texts
-    return written if written == texts or _are_same_inputs(written, texts) else texts
-
-
-def _write_node(node: Node, proto: Any) -> None:
-    loaded: Mapping[str, Any] = {}
-    if node.origin is not None:
-        origin, loaded = node.origin
-        proto.CopyFrom(origin)
-    if proto.name != node.name:
-        proto.name = node.name
-    if proto.op != node.op:
-        proto.op = node.op
-    if proto.device != node.device:
-        proto.device = node.device
-    texts = _input_strings(node)
-    written = list(proto.input)
-    if not written:
-        proto.input.extend(texts)
-    elif written != texts and not _are_same_inputs(written, texts):
-        proto.ClearField("input")
-        proto.input.extend(texts)
-    write_attrs(node.attrs, loaded, proto.attr)
-
-
-def _are_same_inputs(written: list[str], texts: list[str]) -> bool:
-    """True if inputs are equivalent (`a:0` is `a`, duplicate controls collapse)."""
-    plain = [text.removesuffix(":0") if text[:1] != "^" else text for text in written]
-    return list(dict.fromkeys(plain)) == list(dict.fromkeys(texts)) and _data_inputs(
-        plain
-    ) == _data_inputs(texts)
-
-
-def _data_inputs(texts: list[str]) -> list[str]:
-    return [text for text in texts if text[:1] != "^"]
 
 
 # -- lossless text form --------------------------------------------------------------------------

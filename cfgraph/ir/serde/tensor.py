@@ -52,14 +52,26 @@ class EncodedTensor:
     Functions and their copies share their tensors.
     """
 
-    __slots__ = ("_digest", "_file", "_header", "_is_checked", "proto")
+    __slots__ = ("_digest", "_encoded", "_file", "_header", "_is_checked")
 
     def __init__(self, proto: Any) -> None:
-        self.proto = proto
+        self._encoded: Any = proto
         self._file = file_of(proto)
         self._header: TensorHeader | None = None
         self._digest: bytes | None = None
         self._is_checked = False
+
+    def detach(self) -> None:
+        """Refer to the bytes of the tensor instead of the message that it is part of."""
+        self._encoded = self._encoded.SerializeToString(deterministic=True)
+
+    @property
+    def proto(self) -> Any:
+        """The message."""
+        encoded = self._encoded
+        if type(encoded) is bytes:
+            return tensor_pb2.TensorProto.FromString(encoded)
+        return encoded
 
     def dtype(self) -> DType:
         """The element type as declared."""
@@ -78,9 +90,10 @@ class EncodedTensor:
         """Raise InvalidInput if content and declaration contradict each other."""
         if self._is_checked:
             return
-        header = self._header = _checked_header(self.proto)
+        proto = self.proto
+        header = self._header = _checked_header(proto)
         if header.elements and header.dtype.is_object:
-            content = self.proto.tensor_content
+            content = proto.tensor_content
             if content:
                 _string_lengths(bytes(content_of(content)), header.dtype, header.elements)
         self._is_checked = True

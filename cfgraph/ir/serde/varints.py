@@ -32,6 +32,22 @@ def read_varints(data: bytes | bytearray, count: int) -> tuple[list[int], int]:
     return numbers, offset
 
 
+def field_end(data: bytes, start: int) -> tuple[int, int]:
+    """The tag of a field and the offset after it, which may be beyond the data.
+
+    Raises ValueError if it is incomplete or of an unknown kind.
+    """
+    tag, offset = read_varint(data, start, len(data))
+    kind = tag & 7
+    if kind in (0, 2):
+        value, offset = read_varint(data, offset, len(data))
+        return tag, offset + value if kind == 2 else offset
+    if kind in (1, 5):
+        return tag, offset + (8 if kind == 1 else 4)
+    message = "an unknown kind of field"
+    raise ValueError(message)
+
+
 def write_varint(number: int) -> bytes:
     """The bytes of a number from 0: seven bits each, the lowest first."""
     data = bytearray()

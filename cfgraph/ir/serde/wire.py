@@ -28,7 +28,7 @@ def message_bytes(message: Any) -> bytes:
 
     Raises InvalidInput for a message nested too deeply to be parsed again.
     """
-    data = _encoded(message)
+    data = encoded_message(message)
     if has_references(data):
         return b"".join(message_pieces(data, message.DESCRIPTOR))
     return data
@@ -36,18 +36,22 @@ def message_bytes(message: Any) -> bytes:
 
 def pieces_of(message: Any) -> Iterator[bytes]:
     """The bytes of `message_bytes` in pieces, so that large contents are never all in memory."""
-    return message_pieces(_encoded(message), message.DESCRIPTOR)
+    return message_pieces(encoded_message(message), message.DESCRIPTOR)
 
 
 def whole_message(message: Any) -> Any:
     """A message with all contents: itself, unless some are left in a file."""
-    data = _encoded(message)
+    data = encoded_message(message)
     if has_references(data):
         return type(message).FromString(message_bytes(message))
     return message
 
 
-def _encoded(message: Any) -> bytes:
+def encoded_message(message: Any) -> bytes:
+    """Serialize a message with references to contents that are left in a file.
+
+    Raises like `message_bytes`.
+    """
     try:
         data: bytes = message.SerializeToString(deterministic=True)
     except (EncodeError, ValueError) as error:

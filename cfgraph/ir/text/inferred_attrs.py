@@ -75,7 +75,7 @@ def complete_node_attrs(nodes: Iterable[Node]) -> None:
         inferred = infer_node_attrs(node) if node in incomplete else {}
         if not inferred:
             continue
-        node.attrs.update(inferred)
+        node.attrs = {**node.attrs, **inferred}
         incomplete.discard(node)
         for use in node.uses:
             if use.slot >= 0 and use.node in incomplete:

@@ -14,6 +14,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.serde import graph_def
 from cfgraph.ir.serde.functions import function_from_bytes, function_from_definition
+from cfgraph.ir.serde.node_reader import has_unusual_inputs
 from cfgraph.ir.signature import ArgDef, AttrDef
 from cfgraph.ir.source_lines import source_lines
 from cfgraph.ir.text.inferred_attrs import BodyTensors, complete_node_attrs, infer_body_attrs
@@ -149,7 +150,7 @@ def _parse_node(
     extra = line.raw() if line.accept("extra") else b""
     line.accept("exact")
     line.expect("")
-    unusual = inputs if _has_unusual_inputs(inputs) else ()
+    unusual = inputs if has_unusual_inputs(inputs) else ()
     raws: dict[str, bytes] = {}
     if "raw" in line.tokens:
         raws = {key: value.data for key, value in attrs.items() if type(value) is EncodedAttr}
@@ -187,12 +188,6 @@ def _parse_tensor_name(line: LineReader) -> str:
     while line.accept(":"):
         text += ":" + line.name("the number of an output")
     return text
-
-
-def _has_unusual_inputs(inputs: list[str]) -> bool:
-    """True if inputs are not in the canonical form: `x:0`, or `^c` twice."""
-    controls = [text for text in inputs if text[:1] == "^"]
-    return len(set(controls)) < len(controls) or any(text[-2:] == ":0" for text in inputs)
 
 
 def _parse_function(header: LineReader, name: str, lines: Iterator[LineReader]) -> Function:

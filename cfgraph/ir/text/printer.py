@@ -18,6 +18,7 @@ from cfgraph.ir.names import NODE_NAME
 from cfgraph.ir.serde import graph_def
 from cfgraph.ir.serde.attrs import FullType, attr_from_bytes, attr_to_bytes
 from cfgraph.ir.serde.functions import extra_of_function, function_to_bytes
+from cfgraph.ir.serde.node_writer import original_inputs
 from cfgraph.ir.serde.tensor import TensorLayout, tensor_layout
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.signature import ArgDef, AttrDef
@@ -249,7 +250,7 @@ def _graph_lines(graph: Graph) -> Iterator[str]:
     yield from _version_lines(graph)
     for node in graph:
         check_deadline()
-        line = _format_node(node, graph_def.original_inputs(node), printer)
+        line = _format_node(node, original_inputs(node), printer)
         yield line + " exact" if lacks_inferable_attrs(node) and infer_node_attrs(node) else line
     for function in graph.functions.values():
         yield ""

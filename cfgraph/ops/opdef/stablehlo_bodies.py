@@ -150,7 +150,7 @@ class _BlockReader:
             )
             for name, region in zip(names, operation.regions, strict=True):
                 path = f"{self.body.name}/{node.name}/{name}"
-                node.attrs[name] = Func(path)
+                node.attrs = {**node.attrs, name: Func(path)}
                 inner = _BlockReader(self.bodies, path, self.prefix, region.blocks[0])
                 inner.read({**outer, **self.values}, node)
 

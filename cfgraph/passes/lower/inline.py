@@ -111,9 +111,9 @@ class _BodyCopier:
 
     def node(self, node: Node) -> Node:
         """Copy a node without its edges."""
-        attrs = dict(node.attrs)
+        attrs = node.attrs
         if self.summary.guarded_nodes and ROLES[node.op] is Role.ENTER:
-            attrs["frame_name"] = self.frame_name(attrs.get("frame_name", b""))
+            attrs = {**attrs, "frame_name": self.frame_name(attrs.get("frame_name", b""))}
         device = _merged_device(node.device, self.scope.device)
         name = f"{self.scope.prefix}/{node.name}"
         copy = self.rewriter.create(name, node.op, attrs, device=device)
@@ -133,7 +133,8 @@ class _BodyCopier:
         awaited = self.summary.awaited_inputs.get(node, ())
         controls = [self.copies[control] for control in (*node.controls, *awaited)]
         if "_class" in copy.attrs:
-            copy.attrs["_class"] = self.renamed_colocation(copy.attrs["_class"])
+            colocation = self.renamed_colocation(copy.attrs["_class"])
+            copy.attrs = {**copy.attrs, "_class": colocation}
         has_inner_source = bool(controls) or any(x.node in self.copies for x in node.inputs)
         # a node that is lowered later does not wait for its inputs
         if not controls and (not has_inner_source or node in self.summary.functional_nodes):

@@ -74,7 +74,7 @@ def drop_dangling_colocation(graph: Graph, added: Iterable[Node]) -> None:
             continue
         present = tuple(group for group in groups if not _is_dangling(graph, group))
         if not present:
-            del node.attrs["_class"]
+            node.attrs = {key: value for key, value in node.attrs.items() if key != "_class"}
         elif present != groups:
             graph.set_attr(node, "_class", present)
 
