@@ -45,9 +45,12 @@ HEAVY = {
 }
 # the standard library inside a function: only where the module says that start-up needs it
 LIGHT_INSIDE = {
+    "cfgraph/analysis/findings.py": {"importlib", "tomllib"},
     "cfgraph/cli/command_line.py": {"traceback"},
     "cfgraph/cli/configuration.py": {"tomllib"},
     "cfgraph/ir/serde/archives.py": {"lzma", "tarfile", "zipfile"},
+    "cfgraph/passes/place/rules.py": {"tomllib"},
+    "cfgraph/runtime/clock/cost_model.py": {"tomllib"},
 }
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from cfgraph.errors import DOCUMENTATION, CfgraphError, InvalidInput, UsageError
@@ -38,6 +36,9 @@ def documentation_address() -> str:
 @cache
 def catalog() -> dict[str, Code]:
     """All codes in ascending order."""
+    import tomllib
+    from importlib import resources
+
     text = resources.files("cfgraph.analysis").joinpath("codes.toml").read_text("utf-8")
     return {code: Code(code, **entry) for code, entry in sorted(tomllib.loads(text).items())}
 

@@ -7,16 +7,20 @@ from typing import Final, NamedTuple
 
 
 class Omission(NamedTuple):
-    """A group of ops without a kernel, the reason, and what to do instead."""
+    """A group of ops without a kernel, the reason, and what to do instead.
+
+    The expression `pattern` matches their names. It is compiled when it is first used, since every
+    run imports the groups.
+    """
 
     group: str
     reason: str
     hint: str
-    pattern: re.Pattern[str]
+    pattern: str
 
 
 def _omission(group: str, reason: str, hint: str, *patterns: str) -> Omission:
-    return Omission(group, reason, hint, re.compile("|".join(f"(?:{p})" for p in patterns)))
+    return Omission(group, reason, hint, "|".join(f"(?:{p})" for p in patterns))
 
 
 _FEED: Final = "feed their outputs, or fetch what does not need them"
@@ -95,4 +99,4 @@ OMISSIONS: Final = (
 
 def find_omission(op: str) -> Omission | None:
     """The group of an op without a kernel, or None for any other op."""
-    return next((group for group in OMISSIONS if group.pattern.fullmatch(op)), None)
+    return next((group for group in OMISSIONS if re.fullmatch(group.pattern, op)), None)

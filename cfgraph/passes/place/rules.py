@@ -15,7 +15,6 @@ The last rule that matches a node decides and overrides the request of the node 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +95,8 @@ def parse_rule(text: str) -> PlacementRule:
 
 def read_rules(path: str | Path) -> PlacementRules:
     """Read rules from a TOML file. Raises InvalidInput for an unreadable or malformed file."""
+    import tomllib
+
     try:
         return _rules_from_toml(tomllib.loads(Path(path).read_text("utf-8")))
     except OSError as error:

@@ -24,14 +24,12 @@ its host does.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -158,6 +156,8 @@ def _matching_entries(table: CostTable, name: str) -> dict[str, Any]:
 
 def read_costs(path: str) -> CostModel:
     """Read a cost model from a TOML file. Raises InvalidInput, naming the invalid entry."""
+    import tomllib
+
     require_path(path)
     try:
         entries = tomllib.loads(Path(path).read_text("utf-8"))
@@ -256,7 +256,7 @@ class Calibration:
         for pattern, ops in sorted(self._times.items()):
             lines.append(f'[kernels."{pattern}"]')
             lines += [
-                f"{json.dumps(op)} = {median(times) / 1e9!r}  # of {len(times)}"
+                f"{json.dumps(op)} = {float(np.median(times)) / 1e9!r}  # of {len(times)}"
                 for op, times in sorted(ops.items())
             ]
             lines.append("")
