@@ -14,20 +14,18 @@ from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.cli.pass_options import ExtractOptions
 from cfgraph.cli.transform_options import ComparedRuns, RunInputs
-from cfgraph.console.comparison_inputs import VariableSource
+from cfgraph.console.comparison_inputs import PreparedInputs, prepare_inputs
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.console.values import value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.node import node_name
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.extract import Extraction, ExtractionPlan, extract
-from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
-from cfgraph.runtime.feeds.parse_feeds import read_feeds
-from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.stack_position import iteration_path
 
@@ -123,37 +121,20 @@ class CutValues:
 
 
 def captured_values(
-    source: Source,
-    plan: ExtractionPlan,
-    iterations: Mapping[Frame, int],
-    run: RunInputs,
-    feeds: Mapping[str, Any],
+    plan: ExtractionPlan, iterations: Mapping[Frame, int], inputs: PreparedInputs
 ) -> dict[str, Any]:
     """Run a graph and return the values of the cut tensors. Raises UsageError for one without."""
-    graph = source.graph
-    fed = {graph.tensor(name): value for name, value in feeds.items()}
+    graph = inputs.graph
+    fed = {graph.tensor(name): value for name, value in inputs.feeds.items()}
     wanted: dict[str, list[Output]] = {}
     for tensor in plan.cut:
         if tensor not in fed:
             wanted.setdefault(tensor.node.name, []).append(tensor)
     observer = CutValues(plan.frames, iterations, wanted)
-    nodes = [graph[name] for name in wanted]
-    inits = [graph[name].name for name in run.init]
-    if nodes:
-        require_feeds(graph, [], nodes, set(fed))
-        variables = VariableSource(run.variables, allow_io=run.allow_io)
-        session = Session(
-            graph,
-            state=variables.state(source, [*nodes, *(graph[name] for name in inits)]),
-            soft_placement=True,
-            allow_io=variables.io_policy(source),
-            blas_threads="auto",
-        )
-        limit = DEFAULT_MAX_ITERATIONS if run.max_iterations is None else run.max_iterations
-        for name in inits:
-            session.run([], feeds, [name], max_iterations=limit)
-        targets = [node.name for node in nodes]
-        session.run([], feeds, targets, trace=observer, max_iterations=limit)
+    if wanted:
+        require_feeds(graph, [], [graph[name] for name in wanted], set(fed))
+        session, limit = inputs.session(inputs.initial_state()), inputs.max_iterations
+        session.run([], inputs.feeds, [*wanted], trace=observer, max_iterations=limit)
     values = {**observer.values, **{tensor: fed[tensor] for tensor in plan.cut if tensor in fed}}
     missing = [tensor for tensor in plan.cut if tensor not in values]
     if missing:
@@ -196,18 +177,18 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         runs: ComparedRuns,
     ) -> ExtractOptions:
         """Run the graph if requested, for the values at the cut."""
-        options, inputs = _resolved(options, names), runs.inputs
-        require_single_stdin(source, inputs.feed)
-        if not _needs_run(options, inputs):
+        options, graph = _resolved(options, names), source.graph
+        require_single_stdin(source, runs.inputs.feed)
+        if not _needs_run(options, runs.inputs):
             return options
-        graph = source.graph
-        feeds = read_feeds(graph, inputs.feed, inputs.feeds, names=names.inputs)
+        needed = [graph[node_name(name)] for name in options.outputs]
+        inputs = prepare_inputs(runs.inputs, source, names, needed)
         plan = ExtractionPlan(graph, options.outputs, options.inputs)
         if not plan.cut:
-            cut = [graph.tensor(name).name for name in feeds]
+            cut = [graph.tensor(name).name for name in inputs.feeds]
             plan = ExtractionPlan(graph, options.outputs, cut)
         iterations = _iterations_of(options, plan.frame)
-        values = captured_values(source, plan, iterations, inputs, feeds)
+        values = captured_values(plan, iterations, inputs)
         numbers = ",".join(map(str, reversed(iterations.values()))) or None
         cut = [tensor.name for tensor in plan.cut]
         return extended_group(CutOptions, options, inputs=cut, values=values, iterations=numbers)
