@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.ir import registry
+from cfgraph.ir.signature import MAX_COUNT
 from cfgraph.rich_display import Displayed
 
 if TYPE_CHECKING:
@@ -108,6 +109,15 @@ class Node(Displayed):
         return [
             use for use in self.uses if use.slot >= 0 and use.node.inputs[use.slot].port == port
         ]
+
+    @property
+    def assumed_output_count(self) -> int:
+        """The number of outputs or, if the op is unknown, of those that are read."""
+        count = registry.output_count(self)
+        if count is None:
+            read = [use.node.inputs[use.slot].port for use in self.uses if use.slot >= 0]
+            return min(max(read, default=-1) + 1, MAX_COUNT)
+        return count
 
     @property
     def predecessors(self) -> list[Node]:

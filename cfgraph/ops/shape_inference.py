@@ -8,12 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, RECV, SWITCH, Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError
-from cfgraph.ir.signature import MAX_COUNT
 from cfgraph.ir.traversal import reachable
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup, role_of
@@ -209,7 +207,7 @@ class _ShapePropagation:
                 self._visit_all()
         for node in self.nodes:
             if node not in self.shapes:
-                self.shapes[node] = [UNKNOWN_SHAPE] * _output_count(node)
+                self.shapes[node] = [UNKNOWN_SHAPE] * node.assumed_output_count
         for output, (shape, value) in self.fed.items():
             shapes = list(self.shapes[output.node])
             if output.port < len(shapes):
@@ -299,7 +297,7 @@ class _ShapePropagation:
         if fed is not None:
             return [shape for shape, _ in fed], [value for _, value in fed]
         facts = self.facts[node.op]
-        count = _output_count(node) if facts.count is None else facts.count
+        count = node.assumed_output_count if facts.count is None else facts.count
         if facts.role is MERGE:
             return self._merge(node, count)
         have, sources = self.shapes, self._inputs(node)
@@ -347,7 +345,7 @@ class _ShapePropagation:
 
     def _fed_outputs(self, node: Node) -> list[tuple[Shape, StaticValue]] | None:
         """The feeds of a node if all its outputs are fed."""
-        ports = range(_output_count(node)) if self.fed else range(0)
+        ports = range(node.assumed_output_count) if self.fed else range(0)
         fed = [self.fed[output] for port in ports if (output := Output(node, port)) in self.fed]
         return fed if ports and len(fed) == len(ports) else None
 
@@ -373,7 +371,7 @@ def infer_node_shapes(
     The outputs of a Merge are unknown, since a back edge may change them. Raises ShapeError for
     invalid inputs.
     """
-    count = _output_count(node)
+    count = node.assumed_output_count
     role = role_of(node)
     if role is MERGE:
         return [UNKNOWN_SHAPE, *[SCALAR_SHAPE] * (count - 1)], [None] * count
@@ -413,15 +411,6 @@ def _values_of(
     except Exception:
         return [None] * len(shapes)
     return known if len(known) == len(shapes) else [None] * len(shapes)
-
-
-def _output_count(node: Node) -> int:
-    """The number of outputs or, for an unknown op, of outputs that are read."""
-    count = registry.output_count(node)
-    if count is None:
-        read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
-        return min(max(read, default=-1) + 1, MAX_COUNT)
-    return count
 
 
 def _read_feed(feed: Any) -> tuple[Shape, StaticValue]:

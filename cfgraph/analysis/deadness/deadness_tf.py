@@ -21,7 +21,6 @@ from cfgraph.analysis.deadness.deadness_tf_formulas import (
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.errors import Unsupported
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.registry import ROLES
@@ -283,11 +282,7 @@ class _TfTransferFunctions:
 
     def ports(self, node: Node) -> range:
         """The ports of a node; -1 stands for its control edges."""
-        count = registry.output_count(node)
-        if count is None:
-            read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
-            count = max(read, default=-1) + 1
-        return range(CONTROL, count)
+        return range(CONTROL, node.assumed_output_count)
 
     def set_all(self, node: Node, predicate: TfPredicate) -> None:
         for port in self.ports(node):

@@ -19,7 +19,6 @@ from cfgraph.analysis.summary import (
 )
 from cfgraph.cli.output import Column, OutputTable, Styled
 from cfgraph.console.views.selection import GraphView, NodeSelection
-from cfgraph.ir import registry
 from cfgraph.ir.devices import device_label, is_simulated, short_device_name
 from cfgraph.ir.graph import Graph, Node
 
@@ -145,11 +144,7 @@ def output_types(view: GraphView, node: Node) -> list[str]:
 
 def output_ports(node: Node) -> int:
     """Return the number of outputs to show: those of the op, or those that are read."""
-    count = registry.output_count(node)
-    if count is None:
-        read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
-        count = max(read, default=-1) + 1
-    return min(count, _MAX_OUTPUTS)
+    return min(node.assumed_output_count, _MAX_OUTPUTS)
 
 
 def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTable:

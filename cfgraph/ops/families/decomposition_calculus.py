@@ -12,7 +12,12 @@ from cfgraph.ops.families.matrix_calculus import (
     matrix_product,
     triangular_part,
 )
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    dimension_size,
+    int32_constant,
+)
 
 
 def cholesky_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -79,7 +84,7 @@ def svd_gradient(
     if ds is None and du is None and dv is None:
         return [None]
     s = node.output(0)
-    count = _last_size(g, s)
+    count = dimension_size(g, s, -1)
     left, right = (
         _OrthonormalFactor(g, node.output(port), dy, count if full else None)
         for port, dy in ((1, du), (2, dv))
@@ -148,7 +153,7 @@ def qr_gradient(
     dq = g.zeros_like(q) if dq is None else dq
     dr = g.zeros_like(r) if dr is None else dr
     if node.attr("full_matrices") and (rows is None or columns is None or rows > columns):
-        count = g.Minimum(_last_size(g, adjoint_matrix(g, x)), _last_size(g, x))
+        count = g.Minimum(dimension_size(g, adjoint_matrix(g, x), -1), dimension_size(g, x, -1))
         if columns is not None:
             count = int32_constant(g, columns)
         (q, q2), (dq, dq2) = (_split_at(g, tensor, count, -1) for tensor in (q, dq))
@@ -156,7 +161,7 @@ def qr_gradient(
         dq = g.Sub(dq, matrix_product(g, q2, matrix_product(g, dq2, q, adj_x=True)))
     if rows is not None and columns is not None and rows >= columns:
         return [_tall_qr_gradient(g, q, r, dq, dr)]
-    count = _last_size(g, q)
+    count = dimension_size(g, q, -1)
     (_, x2), (r1, _), (dr1, dr2) = (_split_at(g, tensor, count, -1) for tensor in (x, r, dr))
     dq = g.AddV2(dq, matrix_product(g, x2, dr2, adj_y=True))
     return [
@@ -164,14 +169,6 @@ def qr_gradient(
             _tall_qr_gradient(g, q, r1, dq, dr1), matrix_product(g, q, dr2), int32_constant(g, -1)
         )
     ]
-
-
-def _last_size(g: GradientBuilder, x: Output) -> Output:
-    known = g.known_shape(x)[-1:].elements
-    if known is not None:
-        return int32_constant(g, known)
-    bounds = (int32_constant(g, [bound]) for bound in (-1, 0, 1))
-    return g.StridedSlice(g.shape(x), *bounds, shrink_axis_mask=1)
 
 
 def _split_at(g: GradientBuilder, x: Output, count: Output, axis: int) -> tuple[Output, Output]:

@@ -8,6 +8,7 @@ from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
     conjugate,
+    dimension_size,
     int32_constant,
     sum_all,
     sum_to_shape,
@@ -114,7 +115,7 @@ def banded_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGr
     back = g.BandedTriangularSolve(bands, dz, adjoint=not adjoint, lower=lower)
 
     def bands_gradient() -> Output:
-        last = g.Sub(_row_count(g, bands), 1)
+        last = g.Sub(dimension_size(g, bands, -2), 1)
         ends = [g.Neg(last), int32_constant(g, 0)] if lower else [int32_constant(g, 0), last]
         dx = _outer_product(g, back, node.output(), adjoint=adjoint)
         zero = g.const(0, node.attr("T"))
@@ -127,14 +128,6 @@ def banded_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGr
 def _outer_product(g: GradientBuilder, back: Output, solution: Output, *, adjoint: bool) -> Output:
     pair = (solution, back) if adjoint else (back, solution)
     return g.Neg(matrix_product(g, *pair, adj_y=True))
-
-
-def _row_count(g: GradientBuilder, x: Output) -> Output:
-    rows = g.known_shape(x)[-2:-1].elements
-    if rows is not None:
-        return int32_constant(g, rows)
-    bounds = (int32_constant(g, [bound]) for bound in (-2, -1, 1))
-    return g.StridedSlice(g.shape(x), *bounds, shrink_axis_mask=1)
 
 
 def least_squares_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

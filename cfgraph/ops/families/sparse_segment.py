@@ -12,7 +12,11 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.segment import REAL, check_sorted_ids, combine_segments
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    dimension_size,
+)
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
@@ -71,16 +75,8 @@ class SparseSegmentOp(Op, abstract=True):
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         data, indices, ids = node.inputs[:3]
-        dx = getattr(g, cls.adjoint)(dz, indices, ids, _segment_row_count(g, data))
+        dx = getattr(g, cls.adjoint)(dz, indices, ids, dimension_size(g, data, 0))
         return [dx, *[None] * (len(node.inputs) - 1)]
-
-
-def _segment_row_count(g: GradientBuilder, x: Output) -> Output:
-    (size,) = g.known_shape(x)[:1].dims or (None,)
-    if size is not None:
-        return int32_constant(g, size)
-    first = (int32_constant(g, [value]) for value in (0, 1, 1))
-    return g.StridedSlice(g.shape(x), *first, shrink_axis_mask=1)
 
 
 def _check_indices_and_ids(indices: Any, ids: Any) -> None:
@@ -197,7 +193,7 @@ class SparseSegmentGradOp(Op, abstract=True):
         if len(cls.parsed().outputs) == 2:
             dz = g.UnsortedSegmentSum(dz, node.output(1), rows)
         return (
-            getattr(g, cls.adjoint)(dz, indices, ids, _segment_row_count(g, grad)),
+            getattr(g, cls.adjoint)(dz, indices, ids, dimension_size(g, grad, 0)),
             None,
             None,
             None,

@@ -82,13 +82,17 @@ class Variable(Resource):
 
     def copy(self) -> Variable:
         """An independent variable with the same value."""
+        return self.with_value(self.value)
+
+    def with_value(self, value: Any) -> Variable:
+        """An independent variable with another value."""
         return Variable(
             self.dtype,
             self.shape,
             self.name,
             container=self.container,
             resource=self.resource,
-            value=self.value,
+            value=value,
         )
 
     def _missing(self) -> str:

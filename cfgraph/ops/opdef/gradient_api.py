@@ -139,6 +139,15 @@ def int32_constant(g: GradientBuilder, value: Any) -> Output:
     return g.const(value, dtypes.int32)
 
 
+def dimension_size(g: GradientBuilder, x: Output, axis: int) -> Output:
+    """The size of one dimension, as a scalar."""
+    dims = g.known_shape(x).dims
+    if dims is not None and dims[axis] is not None:
+        return int32_constant(g, dims[axis])
+    bounds = (int32_constant(g, [bound]) for bound in (axis, axis + 1, 1))
+    return g.StridedSlice(g.shape(x), *bounds, shrink_axis_mask=1)
+
+
 def sum_all(g: GradientBuilder, x: Output) -> Output:
     """The sum of all elements."""
     rank = g.known_shape(x).rank

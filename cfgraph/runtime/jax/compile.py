@@ -250,7 +250,7 @@ class CompiledFunction:
         for index, first in zip(self._variables, self._same, strict=True):
             value = next(traced_values) if index in self._valued else None
             if first == index:
-                traced_variables[index] = _traced_variable(self._inputs[index], value), value
+                traced_variables[index] = self._inputs[index].with_value(value), value
             values[index] = traced_variables[first][0]
         with (
             collected_checks() as checks,
@@ -296,17 +296,6 @@ def first_occurrences(inputs: Sequence[Any], indices: Iterable[int]) -> list[int
     for index, value in enumerate(inputs):
         first.setdefault(id(value), index)
     return [first[id(inputs[index])] for index in indices]
-
-
-def _traced_variable(variable: Variable, value: Any) -> Variable:
-    return Variable(
-        variable.dtype,
-        variable.shape,
-        variable.name,
-        container=variable.container,
-        resource=variable.resource,
-        value=value,
-    )
 
 
 def _output_reader(output: Any, values: Sequence[Any], computed: list[Any]) -> OutputReader:
