@@ -135,6 +135,8 @@ class ReverseMode:
         if node in self.activity.stops:
             return [None] * count
         gradient_of = self.gradient_of
+        if count == 1:
+            return [gradient_of(node.output())]
         return [gradient_of(node.output(port)) for port in range(count)]
 
     def run(self) -> None:
