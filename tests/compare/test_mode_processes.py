@@ -187,7 +187,7 @@ def test_a_race_is_not_what_is_left_of_a_fault(pool: ModePool) -> None:
 
 
 def test_the_deadline_of_a_command_is_not_a_hang(pool: ModePool) -> None:
-    with pytest.raises(cfgraph.errors.RunTimeout), limited(timeout=0.5):
+    with pytest.raises(cfgraph.errors.RunTimeout), limited(timeout=0.2):
         compare(pool, "hang")
 
 

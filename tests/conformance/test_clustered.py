@@ -33,7 +33,7 @@ def clustered(case: dict[str, Any], **options: Any) -> Callable[[Graph], Graph]:
     return prepare
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 12))
+@pytest.mark.parametrize("case", sampled(CASES, 18))
 def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, clustered(case), engine="compiled")
     assert not failure, failure
@@ -52,7 +52,7 @@ def in_advance(graph: Graph) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 12))
+@pytest.mark.parametrize("case", sampled(CASES, 18))
 def test_a_session_agrees_on_a_graph_that_was_clustered_in_advance(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, in_advance, engine="compiled")
     assert not failure, failure

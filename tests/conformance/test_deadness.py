@@ -18,7 +18,7 @@ _COMPARED = 24  # predicates of a frame
 _CASES = recorded.parameters("session")
 
 
-@pytest.mark.parametrize("case", sampled(_CASES, 12))
+@pytest.mark.parametrize("case", sampled(_CASES, 18))
 def test_the_simulator_has_the_tokens_of_the_executor_and_deadness_agrees(
     case: dict[str, Any],
 ) -> None:

@@ -62,7 +62,7 @@ def functionalized(
     return prepare
 
 
-@pytest.mark.parametrize("case", sampled(SESSIONS, 10))
+@pytest.mark.parametrize("case", sampled(SESSIONS, 15))
 def test_a_functionalized_session_agrees(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, functionalized(case, lowered_first=True))
     assert not failure, failure
@@ -88,7 +88,7 @@ def test_a_functionalized_session_agrees_on_both_engines_and_lowered_again(
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(GRADIENTS, 12))
+@pytest.mark.parametrize("case", sampled(GRADIENTS, 18))
 def test_a_functionalized_gradient_agrees(case: dict[str, Any]) -> None:
     def prepare(graph: Graph) -> Graph:
         cfgraph.functionalize(graph)
@@ -98,7 +98,7 @@ def test_a_functionalized_gradient_agrees(case: dict[str, Any]) -> None:
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(GRADIENTS, 12))
+@pytest.mark.parametrize("case", sampled(GRADIENTS, 18))
 def test_the_gradient_of_a_functionalized_graph_agrees(case: dict[str, Any]) -> None:
     def forward(graph: Graph) -> Graph:
         xs = [name for name in case["xs"] if name is not None]
@@ -110,7 +110,7 @@ def test_the_gradient_of_a_functionalized_graph_agrees(case: dict[str, Any]) -> 
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(FUNCTIONAL, 8))
+@pytest.mark.parametrize("case", sampled(FUNCTIONAL, 12))
 def test_lowered_nodes_become_the_functional_nodes_that_they_were(case: dict[str, Any]) -> None:
     runs = case.get("runs") or [{"graph": case["graph"], "fetches": case["ys"]}]
     for run in runs:

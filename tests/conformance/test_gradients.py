@@ -25,7 +25,7 @@ def test_a_gradient_agrees(case: dict[str, Any]) -> None:
     assert not gradients.disagreement(case)
 
 
-@pytest.mark.parametrize("case", sampled(CASES[1:], 6))
+@pytest.mark.parametrize("case", sampled(CASES[1:], 9))
 def test_a_gradient_agrees_under_a_random_schedule(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     assert not gradients.disagreement(case, schedule="random", schedule_seed=seed)
@@ -38,7 +38,7 @@ def test_a_gradient_on_three_devices_agrees(case: dict[str, Any]) -> None:
     assert not gradients.disagreement(case, cut(seed), **options)
 
 
-@pytest.mark.parametrize("case", sampled(CASES[2:], 12))
+@pytest.mark.parametrize("case", sampled(CASES[2:], 18))
 def test_a_gradient_on_simulated_gpus_agrees(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     assert not gradients.disagreement(case, cut(seed, GPUS), memory={})
@@ -49,7 +49,7 @@ def test_a_gradient_agrees_where_loops_run_again(case: dict[str, Any]) -> None:
     assert not gradients.disagreement(case, recompute=2)
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 12))
+@pytest.mark.parametrize("case", sampled(CASES, 18))
 def test_a_gradient_that_is_clustered_agrees(case: dict[str, Any]) -> None:
     assert not gradients.disagreement(case, jit="numpy")
 
@@ -97,7 +97,7 @@ def on_workers(case: dict[str, Any], workers: int) -> str:
     return "" if "cannot leave its worker" in failure else failure
 
 
-@pytest.mark.parametrize("case", sampled([*CASES[4:], *CASES[:4]], 60))
+@pytest.mark.parametrize("case", sampled([*CASES[4:], *CASES[:4]], 90))
 def test_a_gradient_on_two_workers_agrees(case: dict[str, Any]) -> None:
     assert not on_workers(case, 2)
 

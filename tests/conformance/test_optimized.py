@@ -41,7 +41,7 @@ def optimized_in_advance(case: dict[str, Any]) -> Callable[[Graph], Graph]:
     return prepare
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 12))
+@pytest.mark.parametrize("case", sampled(CASES, 18))
 def test_an_optimized_session_agrees(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, optimized(case), engine="compiled")
     assert not failure, failure
@@ -71,7 +71,7 @@ def test_the_analysis_finds_no_other_liveness_of_fetches(case: dict[str, Any]) -
     assert conditions(after, run) == conditions(before, run)
 
 
-@pytest.mark.parametrize("case", sampled(CASES[5:], 24))
+@pytest.mark.parametrize("case", sampled(CASES[5:], 36))
 def test_a_session_agrees_whose_graph_was_optimized_in_advance(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, optimized_in_advance(case), engine="tokens")
     assert not failure, failure

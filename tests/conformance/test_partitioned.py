@@ -34,13 +34,13 @@ def assert_agrees(case: dict[str, Any], seed: int, **options: Any) -> None:
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 12))
+@pytest.mark.parametrize("case", sampled(CASES, 18))
 def test_a_session_on_three_devices_agrees(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     assert_agrees(case, seed, schedule=("fifo", "random")[seed % 2], schedule_seed=seed)
 
 
-@pytest.mark.parametrize("case", sampled(CASES[1:], 24))
+@pytest.mark.parametrize("case", sampled(CASES[1:], 36))
 def test_a_session_on_simulated_gpus_agrees(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     failure = recorded.disagreement(case, cut(seed, GPUS), memory={})
@@ -69,7 +69,7 @@ def on_workers(case: dict[str, Any], workers: int) -> str:
     )
 
 
-@pytest.mark.parametrize("case", sampled([*CASES[2:], *CASES[:2]], 40))
+@pytest.mark.parametrize("case", sampled([*CASES[2:], *CASES[:2]], 60))
 def test_a_session_on_two_workers_agrees(case: dict[str, Any]) -> None:
     assert not on_workers(case, 2)
 

@@ -32,13 +32,13 @@ def test_a_session_in_functional_form_agrees(case: dict[str, Any]) -> None:
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(FUNCTIONAL, 6))
+@pytest.mark.parametrize("case", sampled(FUNCTIONAL, 9))
 def test_a_session_agrees_after_lowering_its_whole_graph(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, _lowered)
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(PRIMITIVE + FUNCTIONAL, 12))
+@pytest.mark.parametrize("case", sampled(PRIMITIVE + FUNCTIONAL, 18))
 def test_a_session_agrees_under_a_random_schedule(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     failure = recorded.disagreement(case, schedule="random", schedule_seed=seed)

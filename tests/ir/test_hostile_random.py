@@ -27,7 +27,7 @@ from tests.ir.wire import map_entry, node_def, wire_field
 # -- random damage -------------------------------------------------------------------------------
 
 LENIENT = settings(
-    max_examples=100,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

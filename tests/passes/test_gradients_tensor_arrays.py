@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -59,18 +60,25 @@ def differences(function: Any, x: np.ndarray) -> np.ndarray:
     return np.array(results)
 
 
+@functools.cache
+def with_three_orders() -> tuple[bytes, list[str]]:
+    """A graph with three orders of gradients, as a file, and their names."""
+    graph, names = through_arrays(), ["y:0"]
+    for _ in range(3):
+        (name,) = cfgraph.gradients(graph, names[-1:], ["x:0"])
+        names.append(str(name))
+    return cfgraph.dumps(graph), names[1:]
+
+
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
 @pytest.mark.parametrize("devices", [None, "cpu:0,cpu:1,gpu:0"])
 def test_an_array_has_gradients_of_any_order(seed: int | None, devices: str | None) -> None:
-    graph = through_arrays()
-    (first,) = cfgraph.gradients(graph, ["y:0"], ["x:0"])
-    (second,) = cfgraph.gradients(graph, [str(first)], ["x:0"])
-    (third,) = cfgraph.gradients(graph, [str(second)], ["x:0"])
+    data, names = with_three_orders()
+    graph = cfgraph.loads(data)
     if devices is not None:
         cfgraph.place(graph, devices=devices, seed=seed or 0)
     order: dict[str, Any] = {} if seed is None else {"schedule": "random", "schedule_seed": seed}
     session = cfgraph.Session(graph, devices=devices, **order)
-    names = [str(first), str(second), str(third)]
     have = session.run(names, {"x:0": X, "w:0": W})
 
     def by_x_twice(x: np.ndarray) -> np.ndarray:
