@@ -145,7 +145,7 @@ class Graph(Pictured):
 
         `name` is made unique. Raises InvalidInput if inputs or attributes do not match the op.
         """
-        ports = tuple([item.output() if type(item) is Node else item for item in inputs])
+        ports = tuple([item.output() if isinstance(item, Node) else item for item in inputs])
         all_attrs = {**attrs, **more_attrs} if attrs else more_attrs
         name = self.unique_name(name or op)
         return self.create(
