@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import cfgraph
+from tests.ir.wire import wire_message
 
 LINES = {
     "while/add": "count = count + one",
@@ -240,20 +241,11 @@ def test_a_suffix_that_names_no_format_is_noted(
 
 
 def test_what_wraps_a_graph_is_noted(command: Any, counter: Path, tmp_path: Path) -> None:
-    meta = b"\x12" + _varint(len(counter.read_bytes())) + counter.read_bytes()
-    (tmp_path / "g.meta").write_bytes(meta)
+    (tmp_path / "g.meta").write_bytes(wire_message((2, counter.read_bytes())))
     done = command("convert", tmp_path / "g.meta", "--to", "graph")
     assert done.code == 0
     assert "MetaGraphDef" in done.err
     assert command("convert", tmp_path / "g.meta", "--to", "graph", "-q").err == ""
-
-
-def _varint(value: int) -> bytes:
-    parts = []
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*parts, value])
 
 
 def test_a_feed_of_convert_has_no_value(command: Any, counter: Path, tmp_path: Path) -> None:

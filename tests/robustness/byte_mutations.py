@@ -6,6 +6,8 @@ import gzip
 import random
 from collections.abc import Callable
 
+from tests.ir.wire import varint
+
 _NUMBERS = (0, 1, 2, 127, 128, 255, 256, 0x7FFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 63)
 
 
@@ -33,7 +35,7 @@ def _set_byte(rng: random.Random, data: bytes, other: bytes) -> bytes:
 def _set_length(rng: random.Random, data: bytes, other: bytes) -> bytes:
     """Overwrite a byte, which may be the length of a message, by the varint of a number."""
     start = rng.randrange(len(data) + 1)
-    return data[:start] + _varint(rng.choice(_NUMBERS)) + data[start + 1 :]
+    return data[:start] + varint(rng.choice(_NUMBERS)) + data[start + 1 :]
 
 
 def _delete(rng: random.Random, data: bytes, other: bytes) -> bytes:
@@ -94,14 +96,6 @@ _MUTATIONS: tuple[Callable[[random.Random, bytes, bytes], bytes], ...] = (
 def _range(rng: random.Random, data: bytes) -> tuple[int, int]:
     start = rng.randrange(len(data) + 1)
     return start, min(len(data), start + rng.choice((1, 2, 4, 8, 32, 128)))
-
-
-def _varint(number: int) -> bytes:
-    data = bytearray()
-    while number >= 128:
-        data.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*data, number])
 
 
 def _compressed(rng: random.Random, data: bytes) -> bytes:

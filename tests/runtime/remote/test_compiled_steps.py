@@ -15,13 +15,12 @@ import cfgraph
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.runtime.engine import plan
 from cfgraph.runtime.remote import compiled_step
 from cfgraph.runtime.remote.projection import Projection
 from tests.passes.random_programs import random_programs
 from tests.runtime.compiled.agreement import disagreement, outcome
 from tests.runtime.partitioned_graphs import counting, nesting, partitioned
-from tests.runtime.remote.threads import Threads
+from tests.runtime.remote.threads import Threads, slow_down
 from tests.runtime.test_devices import CONDITIONAL, GATED
 from tests.sampled import sampled
 
@@ -278,18 +277,7 @@ two = Const() {dtype=int32, value=int32[]:2}
 set_w = AssignVariableOp(w, two, ^r_c) {dtype=int32}
 """,
     )
-    bound = plan.numpy_kernel
-
-    def slow_kernel(node: Any, op: Any) -> Any:
-        kernel = bound(node, op)
-
-        def compute(*inputs: Any) -> Any:
-            time.sleep(0.3)  # the other workers could go on
-            return kernel(*inputs)
-
-        return compute if node.name == "bad" else kernel
-
-    monkeypatch.setattr(plan, "numpy_kernel", slow_kernel)
+    slow_down(monkeypatch, "bad", 0.3)  # the other workers could go on
     with cfgraph.Session(graph_of(text), workers=Threads(3)) as session:
         with pytest.raises(ExecutionError) as caught:
             session.run([], {"x:0": np.int32(3)}, ["set_u", "set_w"])

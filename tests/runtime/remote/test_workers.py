@@ -19,11 +19,10 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError, WorkerLost
 from cfgraph.limits import Limits
-from cfgraph.runtime.engine import plan
 from cfgraph.runtime.remote import connections
 from tests.recorder import Recorder
 from tests.runtime.partitioned_graphs import A, B, counting, partitioned
-from tests.runtime.remote.threads import Threads
+from tests.runtime.remote.threads import Threads, slow_down
 
 KINDS = [
     pytest.param(Threads, id="threads"),
@@ -245,18 +244,7 @@ def test_a_worker_that_has_not_begun_a_step_does_not_wait(loop: cfgraph.Session)
 
 
 def test_a_kernel_that_takes_long_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = plan.numpy_kernel
-
-    def slow_kernel(node: Any, op: Any) -> Any:
-        kernel = bound(node, op)
-
-        def compute(*inputs: Any) -> Any:
-            time.sleep(0.7)  # more than two looks at the workers take
-            return kernel(*inputs)
-
-        return compute if node.name == "sum" else kernel
-
-    monkeypatch.setattr(plan, "numpy_kernel", slow_kernel)
+    slow_down(monkeypatch, "sum", 0.7)  # more than two looks at the workers take
     with cfgraph.Session(graph(counting()), workers=Threads(2)) as session:
         assert session.run(["out:0"], {"n": 2}) == [2]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
+from cfgraph.runtime.engine import plan
 from cfgraph.runtime.remote.worker import Worker
 from cfgraph.runtime.remote.workers import WorkerDied
 
@@ -67,3 +71,19 @@ class ThreadHandle:
         self.worker.close()
         self.steps.shutdown(wait=False)
         self.calls.shutdown(wait=False)
+
+
+def slow_down(monkeypatch: pytest.MonkeyPatch, name: str, seconds: float) -> None:
+    """Let the kernel of a node wait."""
+    bound = plan.numpy_kernel
+
+    def slow_kernel(node: Any, op: Any) -> Any:
+        kernel = bound(node, op)
+
+        def compute(*inputs: Any) -> Any:
+            time.sleep(seconds)
+            return kernel(*inputs)
+
+        return compute if node.name == name else kernel
+
+    monkeypatch.setattr(plan, "numpy_kernel", slow_kernel)
