@@ -108,7 +108,7 @@ class RunTimes:
     @property
     def least(self) -> float:
         """The least of the last times."""
-        return min(self.last)
+        return min(self.last.copy())  # another thread may add one meanwhile
 
 
 class RepeatedRun:
