@@ -113,9 +113,12 @@ class _AlarmClock:
 
     def _wait(self) -> None:
         # Python 3.11 enters no traced function while an exception waits for another thread, which
-        # may wait for the lock
-        sys.settrace(None)
-        sys.setprofile(None)
+        # may wait for the lock. Without the GIL, a fork during the first call of either leaves the
+        # child a flag for which its next call waits forever
+        if sys.gettrace() is not None:
+            sys.settrace(None)
+        if sys.getprofile() is not None:
+            sys.setprofile(None)
         with self.lock:
             while self.alarms:
                 now = time.monotonic()
