@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -20,6 +21,7 @@ STARTUP_OBJECTS: Final = 100_000
 _OLDEST_GENERATION: Final = 2
 # CPython 3.12 starts with 375 frozen objects; a program that freezes its modules has thousands
 _FROZEN_AT_STARTUP: Final = 1000
+_IS_FREE_THREADED: Final = "t" in getattr(sys, "abiflags", "")
 
 
 class _PausedObjects:
@@ -128,8 +130,8 @@ def _object_count() -> int:
 def _move_to_oldest_generation() -> None:
     """Move all objects to the oldest generation, unless a program froze some of them.
 
-    Takes constant time.
+    Takes constant time. A free-threaded build has one generation, and would pass over all objects.
     """
-    if not _PausedObjects.has_frozen():
+    if not _IS_FREE_THREADED and not _PausedObjects.has_frozen():
         gc.freeze()
         gc.unfreeze()
