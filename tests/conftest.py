@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from tests import sampled
 
@@ -180,6 +181,21 @@ def deselect_all_but_one_case_of_interop_tests(items: list[pytest.Item]) -> None
 def is_chosen(test: str, every: int, turn: int = 0) -> bool:
     """True for one of so many tests, by their names; each is chosen in one of so many turns."""
     return (zlib.crc32(test.encode()) + turn) % every == 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Report of a test in a worker only its call, and what did not pass before or after it.
+
+    To send and receive the other reports took as long as a small test. `--durations` needs them.
+    """
+    options = item.config.option
+    if not hasattr(item.config, "workerinput") or options.durations is not None or options.xmlpath:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
