@@ -34,7 +34,7 @@ def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     if _is_depthwise(x.shape[-1], depth, filters):
         return _convolve_depthwise(xp, fit, x, w)
     if depth == x.shape[-1] and x.size:
-        if _is_faster_by_xla(xp, fit, x, w.dtype, _XLA_CHANNELS):
+        if xp is not np and _is_faster_by_xla(xp, fit, x, w.dtype, _XLA_CHANNELS):
             return _convolve_by_xla(fit, x, w)
         product = multiply(fit.rows(xp, x), w.reshape((-1, filters)))
         return product.reshape((x.shape[0], *fit.out, filters))
@@ -205,7 +205,11 @@ def _repeated_weights(xp: ModuleType, fit: WindowGrid, w: Any) -> Any:
     NumPy then multiplies whole rows of an image at once instead of the channels of each element.
     """
     weights = w.reshape((-1, 1, w.shape[-1]))
-    return xp.tile(weights, (1, fit.out[-1], 1)) if xp is np and fit.out[-1] > 1 else weights
+    if xp is not np or fit.out[-1] <= 1:
+        return weights
+    repeated = np.empty((len(weights), fit.out[-1], w.shape[-1]), w.dtype)
+    repeated[...] = weights
+    return repeated
 
 
 def _patches_by_group(xp: ModuleType, patches: Any, depth: int) -> Any:

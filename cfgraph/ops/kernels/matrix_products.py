@@ -17,6 +17,8 @@ _MAX_SLICED_ROWS: Final = 16
 _MIN_SLICED: Final = 1 << 18
 _MAX_UNCOPIED: Final = 1_000_000
 _SLICE_UNIT: Final = 16
+# elements
+_LARGE_RESULT: Final = 1 << 13
 
 
 def multiply(left: Any, right: Any) -> Any:
@@ -27,7 +29,8 @@ def multiply(left: Any, right: Any) -> Any:
         step = _MAX_UNCOPIED // (len(left) * right.shape[1]) // _SLICE_UNIT * _SLICE_UNIT
         if step:
             return _multiply_in_slices(left, right, step)
-    return left.dot(right)  # takes half the time of @ for small matrices
+    # dot takes half the time for small matrices, and clears a large result first
+    return left.dot(right) if len(left) * right.shape[1] < _LARGE_RESULT else left @ right
 
 
 def _is_sliceable(left: Any, right: Any) -> bool:

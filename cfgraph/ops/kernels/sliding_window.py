@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from operator import add
+from operator import add, mul
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -138,13 +138,16 @@ class WindowGrid:
         return xp.pad(x, ((0, 0), *self.pads, *rest), constant_values=value)
 
     def _padded_shape(self, batch: int, channels: int) -> tuple[int, ...]:
-        spatial = (size + sum(pad) for size, pad in zip(self.sizes, self.pads, strict=True))
-        return (batch, *spatial, channels)
+        return (batch, *self._padded_sizes, channels)
+
+    @cached_property
+    def _padded_sizes(self) -> tuple[int, ...]:
+        return tuple(size + sum(pad) for size, pad in zip(self.sizes, self.pads, strict=True))
 
     @cached_property
     def is_mostly_padding(self) -> bool:
         """True if at least half of the padded image is padding."""
-        return math.prod(self._padded_shape(1, 1)) >= 2 * math.prod(self.sizes)
+        return math.prod(self._padded_sizes) >= 2 * math.prod(self.sizes)
 
     @cached_property
     def _interior(self) -> tuple[slice, ...]:
@@ -177,6 +180,11 @@ class WindowGrid:
         """True for windows of one element, which need no padding."""
         return not self.is_padded and set(self.window) == {1}
 
+    @cached_property
+    def has_unit_strides(self) -> bool:
+        """True for windows that move by one element."""
+        return set(self.slide.strides) == {1}
+
     def patches(self, xp: ModuleType, x: Any) -> Any:
         """Extract patches: batch, windows, offsets in the window, channels."""
         padded = self.pad(xp, x)
@@ -187,8 +195,8 @@ class WindowGrid:
     def rows(self, xp: ModuleType, x: Any) -> Any:
         """The patches of a nonempty image as rows of a matrix."""
         if self.is_pointwise:
-            view = self.views()[0][1]
-            return x[view].reshape((-1, x.shape[-1]))
+            image = x if self.has_unit_strides else x[self.views()[0][1]]
+            return image.reshape((-1, x.shape[-1]))
         if xp is not np or 0 in self.out or 0 in self.window:
             width = x.shape[-1] * math.prod(self.window)
             windows = x.shape[0] * math.prod(self.out)
@@ -199,15 +207,18 @@ class WindowGrid:
     def window_view(self, x: Any) -> Any:
         """A view of the windows of a NumPy image: batch, windows, offsets, channels."""
         padded = np.ascontiguousarray(self.pad(np, x))
-        batch, *spatial, channel = padded.strides
-        strides = (
-            batch,
-            *(step * s for step, s in zip(spatial, self.slide.strides, strict=True)),
-            *(step * d for step, d in zip(spatial, self.slide.dilations, strict=True)),
-            channel,
-        )
+        batch, pixel, channel = padded.strides[0], padded.strides[-2], padded.strides[-1]
+        strides = (batch, *[step * pixel for step in self._steps], channel)
         shape = (x.shape[0], *self.out, *self.window, x.shape[-1])
         return np.ndarray(shape, padded.dtype, padded, 0, strides)
+
+    @cached_property
+    def _steps(self) -> tuple[int, ...]:
+        """Pixels between neighboring windows, and between offsets in one, per dimension."""
+        sizes = self._padded_sizes
+        pixels = [math.prod(sizes[d + 1 :]) for d in range(len(sizes))]
+        factors = (*self.slide.strides, *self.slide.dilations)
+        return tuple(map(mul, factors, [*pixels, *pixels]))
 
     def spread(self, xp: ModuleType, patches: Any) -> Any:
         """Add patches into an image: the transpose of `patches`."""
@@ -243,7 +254,7 @@ class WindowGrid:
 
     def spread_rows(self, xp: ModuleType, patches: Any) -> Any:
         """As `spread`, for windows that may be of one element."""
-        if self.is_pointwise and set(self.slide.strides) == {1}:
+        if self.is_pointwise and self.has_unit_strides:
             return patches.reshape((patches.shape[0], *self.sizes, patches.shape[-1]))
         return self.spread(xp, patches)
 
@@ -257,7 +268,7 @@ class WindowGrid:
             (size - before, size - after)
             for size, (before, after) in zip(reach, self.pads, strict=True)
         )
-        if set(self.slide.strides) != {1} or any(min(pad) < 0 for pad in pads):
+        if not self.has_unit_strides or any(min(pad) < 0 for pad in pads):
             return None
         slide = self.slide._replace(padding="EXPLICIT", explicit=pads)
         return slide.fit(self.out, self.window)
