@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cfgraph.ops.kernels import packed_products as packed
-from cfgraph.ops.kernels.packed_products import PackingLibrary, multiply_in_loop
+from cfgraph.ops.kernels.packed_products import PackingLibrary, add_product, multiply_in_loop
 from tests.runtime.test_row_products import FORWARD, agreed, expected, feeds
 
 BY_ROWS, BY_COLUMNS = 111, 112
@@ -54,10 +54,11 @@ class PackingInPython:
         matrix(target, BY_ROWS, (k, n), n)[:] = matrix(source, order, (k, n), stride)
 
     def compute(self, *call: Any) -> None:
-        _, order, _, m, n, k, left, stride, right, _, _, out, width = call
+        _, order, _, m, n, k, left, stride, right, _, scale, out, width = call
         self.computed_with.append(self.threads)
         product = matrix(left, order, (m, k), stride) @ matrix(right, BY_ROWS, (k, n), n)
-        matrix(out, BY_ROWS, (m, n), width)[:] = product
+        result = matrix(out, BY_ROWS, (m, n), width)
+        result[:] = product + scale * result if scale else product
 
 
 def matrix(address: int, order: int, shape: tuple[int, int], stride: int) -> Any:
@@ -152,6 +153,33 @@ def test_a_product_of_two_matrices_in_a_loop_packs_an_invariant_one_once(
     result = agreed(source.replace("16,", "64,"), fed)
     np.testing.assert_allclose(result, state, rtol=1e-4, atol=1e-4)
     assert library.packed == 2 * [(64, 128, 128)]
+
+
+def test_a_product_is_added_to_a_sum_or_a_copy(library: PackingInPython) -> None:
+    a, b, total = random(64, 128), random(128, 256), random(64, 256)
+    expected_sum, before = total + a @ b, total.copy()
+    result = add_product(total, a, b, overwrites=False)
+    np.testing.assert_allclose(result, expected_sum, rtol=1e-4, atol=1e-3)
+    assert total.tobytes() == before.tobytes()
+    assert add_product(total, a, b, overwrites=True) is total
+    assert total.tobytes() == result.tobytes()
+    assert library.packed == [(64, 256, 128)]
+
+
+def test_elements_that_are_read_again_have_the_same_products(library: PackingInPython) -> None:
+    source = (
+        FORWARD.replace("4,", "64,")
+        .replace("=true, identical", "=false, identical")
+        .replace(
+            "element = TensorArrayReadV3(handle, body, flow_in)",
+            "three = Const(^body) {dtype=int32, value=int32[]:3}\nagain = FloorMod(body, three)\n"
+            "element = TensorArrayReadV3(handle, again, flow_in)",
+        )
+    )
+    fed = feeds(20, 64)
+    result = expected(fed, [index % 3 for index in range(20)])
+    np.testing.assert_allclose(agreed(source, fed), result, rtol=1e-4, atol=1e-4)
+    assert library.packed == 2 * [(384, 128, 256), (64, 128, 128)]
 
 
 def test_a_copy_is_made_again_for_other_memory_or_rows(library: PackingInPython) -> None:

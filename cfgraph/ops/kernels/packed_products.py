@@ -39,20 +39,33 @@ packed_copies: dict[tuple[Any, ...], _PackedMatrix] = {}
 
 def multiply_in_loop(left: Any, right: Any, *, repeats: bool = False) -> Any:
     """The product of two matrices; `repeats` if other iterations multiply by the same right one."""
+    packed = _packed(left, right, repeats=repeats)
+    return multiply(left, right) if packed is None else packed.product(left)
+
+
+def add_product(total: Any, left: Any, right: Any, *, overwrites: bool) -> Any:
+    """The sum of a matrix and a product in a loop; may overwrite `total` if `overwrites`."""
+    packed = _packed(left, right, repeats=True)
+    if packed is not None:
+        return packed.product(left, total if overwrites else total.copy())
+    result = multiply(left, right)
+    return np.add(result, total, result)
+
+
+def _packed(left: Any, right: Any, *, repeats: bool) -> _PackedMatrix | None:
+    """The right matrix in the order of MKL; None if NumPy computes the product."""
     if left.size * right.shape[1] < _MIN_MULTIPLICATIONS or not _can_be_packed(left, right):
-        return multiply(left, right)
+        return None
     library = packing_library()
-    if library is None:
-        return multiply(left, right)
-    if not repeats:
-        return _PackedMatrix(library, right, len(left)).product(left)
+    if library is None or not repeats:
+        return None if library is None else _PackedMatrix(library, right, len(left))
     key = right.ctypes.data, right.shape, right.strides, len(left)
     packed = packed_copies.get(key)
     if packed is None:
         if len(packed_copies) >= _MAX_COPIES:
             packed_copies.clear()
         packed = packed_copies[key] = _PackedMatrix(library, right, len(left))
-    return packed.product(left)
+    return packed
 
 
 def _can_be_packed(left: Any, right: Any) -> bool:
@@ -107,14 +120,14 @@ class _PackedMatrix:
         source = 1.0, right.ctypes.data, stride
         self._call(pack, _ROW_MAJOR, _RIGHT_MATRIX, order, *sizes, *source, self._address)
 
-    def product(self, left: Any) -> Any:
-        """The product of a matrix and this one."""
+    def product(self, left: Any, total: Any = None) -> Any:
+        """The product of a matrix and this one, added to `total`, which has its shape and rows."""
         left, order, stride = _stored(left)
         rows, (inner, columns) = len(left), self.right.shape
-        result = np.empty((rows, columns), self.right.dtype)
+        result = np.empty((rows, columns), self.right.dtype) if total is None else total
         factors = left.ctypes.data, stride, self._address, columns
         sizes = rows, columns, inner
-        out = 0.0, result.ctypes.data, columns
+        out = float(total is not None), result.ctypes.data, columns
         self._call(self._compute, _ROW_MAJOR, order, _PACKED, *sizes, *factors, *out)
         return result
 

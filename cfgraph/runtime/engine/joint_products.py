@@ -28,7 +28,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ops.kernels.matrix_products import Deferred, evaluated
-from cfgraph.ops.kernels.packed_products import multiply_in_loop
+from cfgraph.ops.kernels.packed_products import add_product, multiply_in_loop
 from cfgraph.ops.kernels.unstacked_rows import UnstackedRows
 from cfgraph.ops.opdef.op import Kernel
 
@@ -143,10 +143,11 @@ class JoinedSum(Deferred):
 
 
 class DeferredRow(Deferred):
-    """An element of an unstacked array."""
+    """An element of an unstacked array; `is_last` if no other read can follow."""
 
-    def __init__(self, rows: UnstackedRows, index: int, value: Any) -> None:
+    def __init__(self, rows: UnstackedRows, index: int, value: Any, *, is_last: bool) -> None:
         self.rows = rows
+        self.is_last = is_last
         self.index = index
         self.value = value
         self.shape = value.shape
@@ -218,7 +219,10 @@ def reading(kernel: Kernel, node: Node) -> Kernel:
     def read(step: Any, array: Any, index: Any, flow: Any) -> Any:
         value, rows = kernel(step, array, index, flow), array.rows
         is_row = rows is not None and as_index(index) < rows.count
-        return DeferredRow(rows, as_index(index), value) if is_row else value
+        if not is_row:
+            return value
+        is_last = array.clear_after_read and not array.is_gradient
+        return DeferredRow(rows, as_index(index), value, is_last=is_last)
 
     return read
 
@@ -271,8 +275,7 @@ def multiplying_rows(kernel: Kernel, node: Node) -> Kernel:
                 part = row.product(b, right[:inner])
                 if rest is None:
                     return part
-                result = multiply_in_loop(rest, right[inner:], repeats=True)
-                return np.add(result, part, result)
+                return add_product(part, rest, right[inner:], overwrites=row.is_last)
         return kernel(evaluated(a), b)
 
     return product
