@@ -16,7 +16,7 @@ from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
 from cfgraph.ir.serde.archives import archive_of_bytes, read_graph_file
-from cfgraph.ir.serde.file_contents import file_size
+from cfgraph.ir.serde.file_contents import FileSkeleton, file_size
 from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
 from cfgraph.ir.serde.node_reader import message_parts
 from cfgraph.ir.serde.op_defs import declare_ops_of_file
@@ -117,6 +117,8 @@ def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
         return LoadedGraph(_graph_from_text(content, kind), kind, size)
     with paused_gc():
         parts, kind = containers.from_binary(content)
+        if not isinstance(data, FileSkeleton):
+            data = content = b""  # otherwise the file is in memory beside its graph
         return LoadedGraph(graph_def.graph_from_parts(parts), kind, size)
 
 
