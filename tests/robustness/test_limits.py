@@ -373,7 +373,7 @@ def test_a_pass_ends_at_the_deadline_and_leaves_the_graph_unchanged(
 ) -> None:
     graph = cfgraph.loads(LOOP.encode())
     graph.set_device(graph["scaled"], "/device:GPU:0")
-    graph.set_attr(graph["scaled"], "_class", ("loc:@next_value",))
+    graph.set_attr(graph["scaled"], "_class", (b"loc:@next_value",))
     if room != "passes.place":
         PASSES["passes.place"](graph)
     before = cfgraph.dumps(graph)
