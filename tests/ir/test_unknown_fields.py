@@ -170,12 +170,26 @@ def test_nodes_with_equal_attributes_share_them_until_one_is_set() -> None:
         node_def("x", "A", (5, map_entry("T", wire_field(6, 3))), (5, map_entry("T", TYPE))),
         node_def("x", "A", (5, wire_message((2, TYPE), (1, "T")))),
         b"\x8a\x00\x01x" + wire_message((2, "A"), (5, map_entry("T", TYPE))),
+        node_def("x", "A", (5, map_entry("T", TYPE)), (4, "d"), (4, "")),
     ],
-    ids=["attributes first", "fields twice", "an attribute twice", "value first", "long tag"],
+    ids=[
+        "attributes first",
+        "fields twice",
+        "an attribute twice",
+        "value first",
+        "long tag",
+        "an empty device last",
+    ],
 )
 def test_a_node_in_another_encoding_is_written_in_the_usual_one(node: bytes) -> None:
     expected = graph(node_def("x", "A", (5, map_entry("T", TYPE))))
     assert graph_to_bytes(graph_from_bytes(graph(node))) == expected
+
+
+def test_nodes_with_a_long_tag_are_in_their_place() -> None:
+    x, y = (wire_message((1, name), (2, "NoOp")) for name in "xy")
+    data = b"\x8a\x00" + bytes([len(x)]) + x + wire_field(1, y)
+    assert [node.name for node in graph_from_bytes(data)] == ["x", "y"]
 
 
 def test_attributes_have_the_order_of_deterministic_protobuf() -> None:

@@ -51,10 +51,11 @@ def graph_parts(data: bytes) -> GraphParts:
             reader.add(data[start:position])
         if position == end:
             rest = parse_message(graph_pb2.GraphDef(), b"".join(others), "GraphDef")
-            return GraphParts(reader.nodes, rest)
+            if not rest.node:  # nodes whose tag has more bytes than it needs
+                return GraphParts(reader.nodes, rest)
     except (IndexError, ValueError):
         pass
-    # it is invalid, or encoded in an unusual way
+    # it is invalid, or not canonical
     return message_parts(parse_message(graph_pb2.GraphDef(), data, "GraphDef"))
 
 
@@ -89,12 +90,12 @@ class _NodeReader:
         """Read an encoded NodeDef. Raises InvalidInput if it is truncated or corrupt."""
         reserve_nodes(len(self.nodes))
         try:
-            record = self._usual_record(data)
+            record = self._canonical_record(data)
         except (IndexError, ValueError):
             record = None
-        self.nodes.append(record or _unusual_record(data))
+        self.nodes.append(record or _other_record(data))
 
-    def _usual_record(self, data: bytes) -> NodeRecord | None:
+    def _canonical_record(self, data: bytes) -> NodeRecord | None:
         """A node in the canonical form; None, or IndexError or ValueError, for another."""
         name = op = device = ""
         inputs: list[str] = []
@@ -120,11 +121,19 @@ class _NodeReader:
             if len(rest) > _MAX_SHARED_BYTES:
                 return None
             proto = parse_message(node_def_pb2.NodeDef(), rest, "GraphDef")
-            if proto.name or proto.op or proto.input or proto.device:
+            if not _field_tags(rest).isdisjoint({NAME, OP, INPUT, DEVICE}):
                 return None
             known = self._shared[rest] = _decoded_rest(proto)
         attrs, origin = known
         return name, op, inputs, device, attrs, origin
+
+
+def _field_tags(data: bytes) -> set[int]:
+    tags, position = set(), 0
+    while position < len(data):
+        tag, position = field_end(data, position)
+        tags.add(tag)
+    return tags
 
 
 def _decoded_rest(proto: Any) -> tuple[dict[str, Any], Any]:
@@ -141,8 +150,11 @@ def _decoded_rest(proto: Any) -> tuple[dict[str, Any], Any]:
     return attrs, None
 
 
-def _unusual_record(data: bytes) -> NodeRecord:
-    """A node that keeps its message. Raises InvalidInput if it is truncated or corrupt."""
+def _other_record(data: bytes) -> NodeRecord:
+    """A node in any encoding, which keeps its message.
+
+    Raises InvalidInput if it is truncated or corrupt.
+    """
     proto = parse_message(node_def_pb2.NodeDef(), data, "GraphDef")
     attrs = decode_attrs(proto.attr)
     return proto.name, intern(proto.op), list(proto.input), proto.device, attrs, (proto, attrs)
