@@ -25,7 +25,7 @@ Subject = Annotated[
     str | None,
     typer.Argument(
         metavar="[SUBJECT]",
-        help="Node, tensor, or frame path of a loop, such as /while_context.",
+        help="Node, tensor, FUNCTION/NODE, or frame path of a loop, such as /while_context.",
     ),
 ]
 PairTarget = Annotated[

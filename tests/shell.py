@@ -15,7 +15,7 @@ from cfgraph.cli import command_line as cli
 from tests import warm
 
 # what a line has that bash does more with than to split it into words
-_SHELL = set("|&;<>$`*?~#(){}\\\n")
+_SHELL = set("|&;<>$`*?[~#(){}\\\n")
 
 
 def run(

@@ -397,8 +397,8 @@ class EngineOptions(OptionGroup):
         bool,
         typer.Option(
             "--no-cache",
-            help="Neither read nor write the user's cache of generated code ($CFGRAPH_CACHE, else "
-            "~/.cache/cfgraph).",
+            help="Neither read nor write the user's cache of generated code and XLA executables "
+            "($CFGRAPH_CACHE, else ~/.cache/cfgraph).",
         ),
     ] = False
 

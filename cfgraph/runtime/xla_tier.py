@@ -15,6 +15,7 @@ process, which finds the executable there, moves as soon as that is paid once.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -244,9 +245,10 @@ def _duration(seconds: float) -> str:
 def _stored_seconds(entry: CacheEntry) -> float | None:
     """The seconds that an earlier process took to start XLA for a run that moved to it, or None."""
     try:
-        return float(json.loads(entry.load() or b"{}")["seconds"])
-    except (ValueError, LookupError, TypeError):  # no entry, or not one of ours
+        seconds = float(json.loads(entry.load() or b"{}")["seconds"])
+    except (ValueError, LookupError, TypeError, RecursionError):  # no entry, or not one of ours
         return None
+    return seconds if 0 <= seconds < math.inf else None
 
 
 def _fed_shape(value: Any) -> Any:

@@ -23,6 +23,7 @@ ORDER = (
     "simulator",
     "compiled_cluster",
     "compiled",
+    "decompiled",
     "clock",
     "gpu_simulator",
     "cluster_runner",

@@ -261,7 +261,14 @@ def _band(xp: ModuleType, rows: int, columns: int, lower: Any, upper: Any) -> An
 
 # masks of at most this many elements are reused: to make one takes longer than to apply it
 _SMALL_BAND: Final = 1 << 14
-_small_band: Final = lru_cache(maxsize=16)(partial(_band, np))
+
+
+@lru_cache(maxsize=16)
+def _small_band(rows: int, columns: int, lower: int, upper: int) -> np.ndarray[Any, Any]:
+    """A mask that is read only."""
+    mask: np.ndarray[Any, Any] = _band(np, rows, columns, lower, upper)
+    mask.flags.writeable = False
+    return mask
 
 
 def _check_band_width(name: str, width: Any, most: int) -> None:

@@ -73,9 +73,9 @@ def test_an_error_in_an_inner_function_is_located(effect: str) -> None:
 @pytest.mark.parametrize("effect", ["", ASSIGNED])
 def test_an_iteration_limit_holds_in_an_inner_function(effect: str) -> None:
     text = "inner = Identity(body{i})" + effect
-    pair = Pair(lambda: nested_loops(12, text))
+    pair = Pair(lambda: nested_loops(8, text))
     targets = ["effect"] if effect else []
-    pair.run(["out:0"], loop_feeds(1), targets, max_iterations=1)
+    pair.run(["out:0"], loop_feeds(2), targets, max_iterations=2)
     compiled = pair.sessions["compiled"]
     with pytest.raises(cfgraph.ExecutionError, match="more than 1 iterations") as caught:
         compiled.run(["out:0"], loop_feeds(2), targets, max_iterations=1)
