@@ -102,6 +102,7 @@ def test_slow():
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_what_was_skipped_runs_that_alone(root: Path, tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     for name in ("conftest.py", "sampled.py"):

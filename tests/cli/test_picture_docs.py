@@ -19,6 +19,7 @@ def blocks(root: Path) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w*)\n(.*?)^```", (root / "docs/pictures.md").read_text(), re.M | re.S)
 
 
+@pytest.mark.slow
 def test_what_the_page_on_pictures_says_to_type_works(
     blocks: list[tuple[str, str]],
     root: Path,

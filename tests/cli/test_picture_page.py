@@ -79,6 +79,7 @@ def test_a_page_draws_the_graph(name: str, page: Any) -> None:
     assert browser.value("document.getElementById('problems').hidden")
 
 
+@pytest.mark.slow
 def test_ten_thousand_nodes_are_a_few_boxes(page: Any, tmp_path: Path) -> None:
     file = tmp_path / "flat.pb"
     cfgraph.save(flat(10_000), file)

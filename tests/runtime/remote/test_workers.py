@@ -243,6 +243,7 @@ def test_a_worker_that_has_not_begun_a_step_does_not_wait(loop: cfgraph.Session)
     assert not any(handle.call("status", 2).result()[0] for handle in handles)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_takes_long_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     slow_down(monkeypatch, "sum", 0.7)  # more than two looks at the workers take
     with cfgraph.Session(graph(counting()), workers=Threads(2)) as session:
