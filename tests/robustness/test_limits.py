@@ -123,8 +123,10 @@ def test_a_loop_in_a_cluster_has_a_limit_of_iterations(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", _ENGINES)
 def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
+    # code must have been generated before, on a busy machine, too
+    timeout = 0.6 if engine == "compiled" else 0.2
     with pytest.raises(RunTimeout) as caught:
-        forever(engine).run("exit0", {"x": 1.0}, timeout=0.2)
+        forever(engine).run("exit0", {"x": 1.0}, timeout=timeout)
     # the time of XLA's code passes before a kernel looks at the clock
     expected = "cluster_0/loop_0" if engine == "compiled" else None
     assert (caught.value.code, caught.value.node) == ("CFG706", expected)
