@@ -158,7 +158,7 @@ class Graph(Pictured):
         op: str,
         inputs: Iterable[Output] = (),
         controls: Iterable[Node] = (),
-        attrs: dict[str, Any] | None = None,
+        attrs: Mapping[str, Any] | None = None,
         device: str = "",
     ) -> Node:
         """Add a node with exactly this name and these attributes. Raises InvalidInput if the name
@@ -359,7 +359,7 @@ class Graph(Pictured):
         self.edits += 1
         node.attrs = {**node.attrs, key: value}
 
-    def set_op(self, node: Node, op: str, attrs: dict[str, Any]) -> None:
+    def set_op(self, node: Node, op: str, attrs: Mapping[str, Any]) -> None:
         """Change the op and attributes of a node; name, edges, and device stay."""
         self.edits += 1
         node.op, node.attrs, node.origin = op, attrs, None

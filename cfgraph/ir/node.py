@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.ir import registry
@@ -82,7 +83,7 @@ class Node(Displayed):
 
     __slots__ = ("attrs", "controls", "device", "inputs", "name", "op", "origin", "uses")
 
-    def __init__(self, name: str, op: str, attrs: dict[str, Any], device: str) -> None:
+    def __init__(self, name: str, op: str, attrs: Mapping[str, Any], device: str) -> None:
         self.name = name
         self.op = op
         self.inputs: tuple[Output, ...] = ()

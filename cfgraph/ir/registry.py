@@ -21,7 +21,7 @@ class Instance(Protocol):
 
     name: str
     op: str
-    attrs: dict[str, Any]
+    attrs: Mapping[str, Any]
 
 
 class TypedTensor(Protocol):

@@ -60,7 +60,7 @@ class Rewriter:
         self,
         name: str,
         op: str,
-        attrs: dict[str, Any],
+        attrs: Mapping[str, Any],
         inputs: Iterable[Output] = (),
         controls: Iterable[Node] = (),
         device: str = "",
