@@ -15,7 +15,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
-from cfgraph.ops.kernels.blocking import Blocked
+from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, lookup
 from cfgraph.runtime.io_policy import IoPolicy
 from tests.ops import harness

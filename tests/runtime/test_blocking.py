@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.ops.kernels.blocking import Blocked
+from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.runtime.clock.cost_model import CostModel
 from cfgraph.runtime.engine.step import ParkedToken, RunStep
 from tests.runtime.graphs import LOOP

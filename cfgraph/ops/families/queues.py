@@ -19,7 +19,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.split import as_outputs
-from cfgraph.ops.kernels.blocking import Blocked
+from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.resources import Resource

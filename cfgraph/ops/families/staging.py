@@ -13,7 +13,7 @@ from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE
 from cfgraph.ops.families.queues import Element, Queue
 from cfgraph.ops.families.split import as_outputs
-from cfgraph.ops.kernels.blocking import Blocked
+from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Op, OpError
 

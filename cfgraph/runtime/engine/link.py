@@ -26,7 +26,7 @@ from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import rendezvous_key
-from cfgraph.ops.kernels.blocking import Blocked
+from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext, NodeMaker
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES, kernel_node, recv_gates
 from cfgraph.runtime.engine.plan import FramePlan, NodePlan, Plan

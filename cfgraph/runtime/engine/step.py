@@ -15,7 +15,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.kernels.blocking import Blocked
+from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.resources import VARIABLES, Resource
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
