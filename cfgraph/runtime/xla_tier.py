@@ -47,7 +47,7 @@ _STORED_SHARE: Final = 0.5
 # seconds of generated code per estimated second of compiling, before XLA compiles
 PAYMENT: Final = 2.0
 # the share of it for a run that has moved to XLA in an earlier process
-_PROVEN_SHARE: Final = 0.5
+_MOVED_BEFORE_SHARE: Final = 0.5
 # runs that are compared, of both engines
 _TRIAL_RUNS: Final = 5
 # XLA must take at most this fraction of the time of generated code
@@ -121,7 +121,7 @@ class RepeatedRun:
     def __init__(self, estimate: float, entry: CacheEntry | None = None) -> None:
         self._entry = entry
         stored = None if entry is None else _stored_seconds(entry)
-        self.is_proven = stored is not None
+        self.has_moved_before = stored is not None
         self.estimate = estimate if stored is None else min(stored, estimate)
         self.phase = Phase.GENERATED
         self.generated, self.xla = RunTimes(), RunTimes()
@@ -175,8 +175,8 @@ class RepeatedRun:
             return
         self.generated.add(seconds)
         needed = PAYMENT * (self.estimate + (0.0 if "jax" in sys.modules else _IMPORT_JAX))
-        if self.is_proven:
-            needed *= _PROVEN_SHARE
+        if self.has_moved_before:
+            needed *= _MOVED_BEFORE_SHARE
         is_paid = self.generated.total > needed and self.generated.count >= _TRIAL_RUNS
         if self.phase is Phase.GENERATED and is_paid:
             self.phase = Phase.TRIAL
@@ -203,13 +203,13 @@ class RepeatedRun:
             self.reject(f"it takes {self._times}")
         else:
             self.phase = Phase.XLA
-            share = 1.0 if self.is_proven else _STORED_SHARE
+            share = 1.0 if self.has_moved_before else _STORED_SHARE
             self._store({"seconds": share * self.compiling.total})
 
     def reject(self, reason: str) -> None:
         """Use generated code from now on."""
         self.phase, self.reason = Phase.REJECTED, reason
-        if self.is_proven:
+        if self.has_moved_before:
             self._store({})
 
     def _store(self, times: dict[str, float]) -> None:

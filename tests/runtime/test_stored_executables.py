@@ -18,9 +18,10 @@ from cfgraph.runtime.jax import stored_executables
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.xla_tier import Phase, RepeatedRun
 from tests.cli.conftest import command
+from tests.runtime.compiled.test_code_cache import folder
 from tests.runtime.test_xla_tier import TRAINING, at_once, initialized, phase, steps
 
-__all__ = ["at_once", "command"]
+__all__ = ["at_once", "command", "folder"]
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
 
@@ -28,11 +29,6 @@ pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xl
 @pytest.fixture(autouse=True)
 def _short_compilations_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_executables, "_MIN_SECONDS", 0.0)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
 
 
 def compilation(run: Session) -> Compilation:
@@ -135,9 +131,9 @@ def test_a_run_that_moved_to_xla_moves_sooner_in_the_next_session(
         return made._last.repeated
 
     monkeypatch.setattr(xla_tier, "compile_seconds", lambda nodes: 1e-9)
-    assert not run().is_proven
+    assert not run().has_moved_before
     second = run()
-    assert second.is_proven
+    assert second.has_moved_before
     (cluster,) = executables(folder)
     assert cluster.stat().st_size > 0
     assert second.estimate == 1e-9  # the least of what was measured and estimated
@@ -156,8 +152,8 @@ def test_a_proven_run_pays_its_start_once(monkeypatch: pytest.MonkeyPatch, folde
     ]:
         entry.store(content)
         run = RepeatedRun(1.0, entry)
-        assert (run.estimate if run.is_proven else None) == expected
+        assert (run.estimate if run.has_moved_before else None) == expected
         run.add_generated(0.6)
         assert run.uses_xla == (expected == 0.5)
         run.reject("it takes longer")
-        assert RepeatedRun(1.0, entry).is_proven is False
+        assert RepeatedRun(1.0, entry).has_moved_before is False
