@@ -15,8 +15,6 @@ its own, since a kernel may take longer.
 
 from __future__ import annotations
 
-import hmac
-import secrets
 import selectors
 import socket
 import struct
@@ -33,8 +31,8 @@ import numpy as np
 from cfgraph.errors import CfgraphError
 from cfgraph.limits import out_of_memory_error, reserve
 from cfgraph.runtime.remote.codec import DecodeError
+from cfgraph.runtime.remote.handshake import Address, Handshake, ProvenPeer
 from cfgraph.runtime.remote.shared_memory import (
-    HOST_BYTES,
     MIN_SHARED_BYTES,
     NAME_BYTES,
     SharedArrays,
@@ -42,24 +40,17 @@ from cfgraph.runtime.remote.shared_memory import (
     shares_memory,
 )
 
-Address = tuple[str, int]
 Message = tuple[int, bytes, Any]
 _SIZES: Final = struct.Struct("<IQ")
 _PING: Final = _SIZES.pack(0, 0)
 # marks the size of a payload that is in shared memory
 _SHARED: Final = 1 << 63
-_INDEX: Final = struct.Struct("<I")
 _MAX_HEAD: Final = 64 << 20
 _READ_BYTES: Final = 1 << 16
 _SOCKET_BYTES: Final = 4 << 20
+# of connections that wait until a worker accepts them, most of which may be those of strangers
+_BACKLOG: Final = 1024
 _MAX_PARTS: Final = 256  # of one call of sendmsg
-_NONCE_BYTES: Final = 32
-_GREETING_BYTES: Final = _NONCE_BYTES + HOST_BYTES
-_PROOF_BYTES: Final = 32
-HANDSHAKE_SECONDS: Final = 30.0
-# a client that reaches the port of a worker has this long to prove that it knows the secret
-_PROOF_SECONDS: Final = 2.0
-_ECHOES: Final = 5
 
 
 class PeerLost(Exception):
@@ -204,14 +195,14 @@ class Mesh:
     """The connections of one worker to all others.
 
     One thread polls at a time. `lost_after` is the number of seconds after which a silent worker
-    counts as lost, `round_trip` the longest time to a worker before this one and back.
+    counts as lost.
     """
 
     def __init__(self, index: int, secret: bytes, host: str, lost_after: float) -> None:
         self.index, self.lost_after = index, lost_after
-        self.round_trip = 0.0
         self._secret = secret
         self._host_identity = host_identity()
+        self._handshake = Handshake(index, secret, self._host_identity)
         self._peers: dict[int, _Peer] = {}
         self._connections: dict[int, socket.socket] = {}
         self._lock = threading.Lock()  # of the output of all peers
@@ -220,13 +211,18 @@ class Mesh:
         for end in (self._wake_reader, self._wake_writer):
             end.setblocking(False)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-        self._listener = socket.create_server((host, 0), backlog=128)
+        self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
         self._closed = threading.Event()
 
     @property
     def port(self) -> int:
         """The port on which other workers reach this one."""
         return int(self._listener.getsockname()[1])
+
+    @property
+    def round_trip(self) -> float:
+        """The longest time to a worker before this one and back, in seconds."""
+        return self._handshake.round_trip
 
     def connect(self, addresses: Sequence[Address]) -> None:
         """Connect to all other workers: to those before this one, and accept those after it.
@@ -235,82 +231,21 @@ class Mesh:
         """
         for peer in range(self.index):
             try:
-                connection = socket.create_connection(addresses[peer], HANDSHAKE_SECONDS)
-            except OSError as error:
-                raise PeerLost(peer, f"cannot be reached ({error})") from None
-            try:
-                identity = self._prove(connection)
+                self._add_proven(self._handshake.connect(peer, addresses[peer]))
             except (OSError, EOFError) as error:
-                connection.close()
                 raise PeerLost(peer, f"cannot be reached ({error})") from None
-            self.add(peer, connection, identity)
-        deadline = time.monotonic() + HANDSHAKE_SECONDS
         missing = set(range(self.index + 1, len(addresses)))
-        while missing:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise PeerLost(min(missing), "did not connect")
-            self._listener.settimeout(remaining)
-            try:
-                connection, _ = self._listener.accept()
-            except TimeoutError:
-                continue
-            except OSError as error:  # the mesh was closed
-                raise PeerLost(min(missing), f"did not connect ({error.strerror})") from None
-            proven = self._proven_peer(connection, missing)
-            if proven is None:
-                connection.close()
-                continue
-            missing.discard(proven[0])
-            self.add(proven[0], connection, proven[1])
+        with suppress(OSError, ValueError):  # the mesh was closed
+            for proven in self._handshake.accept(self._listener, missing, self._closed):
+                missing.discard(proven.worker)
+                self._add_proven(proven)
+        if missing:
+            raise PeerLost(min(missing), "did not connect")
         self._listener.close()
         threading.Thread(target=self._ping, name="cfgraph-ping", daemon=True).start()
 
-    def _proof(self, role: bytes, index: int, exchanged: bytes) -> bytes:
-        return hmac.digest(self._secret, role + _INDEX.pack(index) + exchanged, "sha256")
-
-    def _greeting(self) -> bytes:
-        """A number used once, and the identity of the host."""
-        return secrets.token_bytes(_NONCE_BYTES) + self._host_identity
-
-    def _prove(self, connection: socket.socket) -> bytes:
-        """Prove to the worker that accepted the connection that both know the secret.
-
-        Returns the identity of its host.
-        """
-        connection.settimeout(HANDSHAKE_SECONDS)
-        theirs, ours = _exactly(connection, _GREETING_BYTES), self._greeting()
-        proof = self._proof(b"connects", self.index, theirs + ours)
-        connection.sendall(_INDEX.pack(self.index) + ours + proof)
-        answer = _exactly(connection, _PROOF_BYTES)
-        if not hmac.compare_digest(answer, self._proof(b"accepts", self.index, theirs + ours)):
-            raise EOFError("it does not know the secret of the session")
-        self.round_trip = max(self.round_trip, _least_round_trip(connection))
-        return theirs[_NONCE_BYTES:]
-
-    def _proven_peer(
-        self, connection: socket.socket, expected: set[int]
-    ) -> tuple[int, bytes] | None:
-        """The worker that connected, and the identity of its host.
-
-        None if it is not expected or does not know the secret.
-        """
-        connection.settimeout(_PROOF_SECONDS)
-        ours = self._greeting()
-        try:
-            connection.sendall(ours)
-            answer = _exactly(connection, _INDEX.size + _GREETING_BYTES + _PROOF_BYTES)
-            (index,) = _INDEX.unpack_from(answer)
-            theirs = answer[_INDEX.size : -_PROOF_BYTES]
-            proof = self._proof(b"connects", index, ours + theirs)
-            if not hmac.compare_digest(answer[-_PROOF_BYTES:], proof) or index not in expected:
-                return None
-            connection.sendall(self._proof(b"accepts", index, ours + theirs))
-            for _ in range(_ECHOES):
-                connection.sendall(_exactly(connection, 1))
-        except (OSError, EOFError):
-            return None
-        return int(index), theirs[_NONCE_BYTES:]
+    def _add_proven(self, proven: ProvenPeer) -> None:
+        self.add(proven.worker, proven.connection, proven.host)
 
     def add(self, peer: int, connection: socket.socket, identity: bytes = b"") -> None:
         """Use a connection to another worker, on the host of this identity."""
@@ -420,25 +355,3 @@ class Mesh:
         self._selector.close()
         for end in (self._wake_reader, self._wake_writer, self._listener):
             end.close()
-
-
-def _least_round_trip(connection: socket.socket) -> float:
-    """The least time in which a byte comes back from the worker that accepted the connection."""
-    times = []
-    for _ in range(_ECHOES):
-        start = time.perf_counter()
-        connection.sendall(b"\0")
-        _exactly(connection, 1)
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    """Read a number of bytes. Raises EOFError if the connection ends before."""
-    data = bytearray()
-    while len(data) < count:
-        part = connection.recv(count - len(data))
-        if not part:
-            raise EOFError("the connection ended")
-        data += part
-    return bytes(data)

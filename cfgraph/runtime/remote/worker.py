@@ -51,7 +51,8 @@ from cfgraph.runtime.remote.compiled_step import (
     Exchange,
     compile_worker,
 )
-from cfgraph.runtime.remote.connections import Address, Mesh, PeerLost
+from cfgraph.runtime.remote.connections import Mesh, PeerLost
+from cfgraph.runtime.remote.handshake import Address
 from cfgraph.runtime.remote.remote_rendezvous import Postbox, RemoteRendezvous, channel_numbers
 from cfgraph.runtime.remote.requests import LoadRequest, LoadResult, StepRequest, StepResult
 from cfgraph.runtime.simulator import Simulator

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -181,15 +181,37 @@ def test_a_worker_with_another_secret_is_refused() -> None:
         pass
 
 
-def test_bytes_of_a_stranger_do_not_keep_a_worker_from_its_peer() -> None:
+@pytest.mark.parametrize(
+    ("count", "sent", "interval"),
+    [(1, bytes(100), 60), (40, b"", 60), (1, b"\1", 0.05), (300, b"\1", 0.05)],
+    ids=["wrong_proof", "silent", "drips", "many_drip"],
+)
+def test_strangers_delay_no_worker(count: int, sent: bytes, interval: float) -> None:
     meshes = [Mesh(index, SECRET, "127.0.0.1", 10) for index in range(2)]
     addresses = [("127.0.0.1", mesh.port) for mesh in meshes]
-    with socket.create_connection(addresses[0]) as stranger:
-        stranger.sendall(bytes(100))
-        first = threading.Thread(target=meshes[0].connect, args=(addresses,), daemon=True)
-        first.start()
+    done = threading.Event()
+    with ExitStack() as stack:
+        strangers = [
+            stack.enter_context(socket.create_connection(addresses[0])) for _ in range(count)
+        ]
+
+        def send_slowly() -> None:
+            while not done.is_set():
+                for stranger in strangers:
+                    with suppress(OSError):  # it was found out
+                        stranger.sendall(sent)
+                done.wait(interval)
+
+        threads = [threading.Thread(target=send_slowly)]
+        threads.append(threading.Thread(target=meshes[0].connect, args=(addresses,), daemon=True))
+        for thread in threads:
+            thread.start()
+        start = time.monotonic()
         meshes[1].connect(addresses)
-        first.join()
+        assert time.monotonic() - start < 1
+        done.set()
+        for thread in threads:
+            thread.join()
         meshes[1].send(0, b"hello")
         meshes[1].flush()
         assert [head for _, head, _ in received(meshes[0], 1)] == [b"hello"]
