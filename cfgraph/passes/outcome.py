@@ -76,8 +76,9 @@ class _GraphState:
         graph.gradient_functions = self.gradient_functions
         graph.versions, graph.origin = self.versions, self.origin
         graph.name_suffixes = self.name_suffixes
-        # derived data of the edited graph are stale, and so are those of its devices
-        graph.edits += 1
+        # derived data of the edited graph are stale, and so are those of its devices: a move is an
+        # edit too, and one more edit is none
+        graph.edits += 2
         graph.moves += 1
 
 
