@@ -171,7 +171,7 @@ FAMILIES: Final = {
         "ConjugateTranspose InvertPermutation Reverse ReverseSequence ReverseV2 Roll Transpose"
     ),
     "pooling": "AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad",
-    "printing": "Assert Print PrintV2 StringFormat Timestamp",
+    "printing": "Assert Print PrintV2 StringFormat Timestamp _FaultyNode",
     "projective_transform": "ImageProjectiveTransformV2 ImageProjectiveTransformV3",
     "quantization": (
         "Dequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 "

@@ -25,12 +25,15 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.library import remove_uncalled_functions
 from cfgraph.ir.names import first_names, name_list
+from cfgraph.ir.node import node_name
 from cfgraph.ir.registry import ROLES, output_count
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, is_partitioned, reachable
 from cfgraph.limits import check_deadline
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.passes.faulty_nodes import defer_faults, has_faulty_nodes, require_no_faulty_nodes
 from cfgraph.passes.lower.lower import drop_dangling_colocation
+from cfgraph.passes.optimize.optimize import optimize
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
@@ -70,18 +73,21 @@ def extract(
     cut through a loop or a conditional, Unsupported for a partitioned graph.
     """
     require_graph(graph)
-    require_valid(graph)
     if is_partitioned(graph):
         message = "a partitioned graph cannot be cut"
         raise Unsupported(message, hint="extract from the graph before it is partitioned")
     wanted, cut = name_list(outputs), name_list(inputs)
-    plan = ExtractionPlan(graph, wanted, cut)
-    arrays = {graph.tensor(name): array for name, array in (values or {}).items()}
     before = op_counts(graph)
     with unchanged_on_error(graph):
+        defer_faults(graph, [graph[node_name(name)] for name in (*wanted, *cut)])
+        plan = ExtractionPlan(graph, wanted, cut)
+        arrays = {graph.tensor(name): array for name, array in (values or {}).items()}
         names = plan.apply(arrays)
+        if has_faulty_nodes(graph):
+            optimize(graph, only=("prune", "branches"), fetches=plan.output_names)
+            require_no_faulty_nodes(graph)
         require_valid(graph)
-    read = {old.name: new.name for old, new in names.items()}
+    read = {old.name: new.name for old, new in names.items() if new.node.name in graph}
     return Extraction(
         rewrites=sum(before.values()) - len(graph) + len(read),
         names={old: (new,) for old, new in read.items() if old != new},

@@ -129,3 +129,25 @@ def test_tables_stay_with_their_initializers(command: Any, fixtures: Path, tmp_p
 
 
 TABLE_WRITERS = {"LookupTableImportV2", "InitializeTableFromTextFileV2"}
+
+
+def test_the_command_extracts_with_the_values_of_a_run(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    folder = fixtures / "frozen_training"
+    line = ("extract", folder / "resources.pb", "--outputs", "y", "--feed", "is_training=false")
+    feed = f"x=@{folder / 'values.npz'}[x]"
+    done = command(*line, "--feed", feed, "-o", tmp_path / "y.graph")
+    assert done.code == 0, done.err
+    (y,) = cfgraph.Session(cfgraph.load(tmp_path / "y.graph")).run(["y"])
+    np.testing.assert_allclose(y, np.load(folder / "values.npz")["resources"], rtol=1e-6)
+
+
+def test_the_result_is_verified_against_the_run_of_the_file(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    folder = fixtures / "frozen_training"
+    line = ("freeze", folder / "functional_loop.pb", "--fetch", "y", "--set", "is_training=false")
+    done = command(*line, "--verify", "-o", tmp_path / "y.pb")
+    assert done.code == 0, done.err
+    assert "no differences" in done.err

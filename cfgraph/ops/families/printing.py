@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.errors import InvalidInput
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE
@@ -199,6 +200,32 @@ class Assert(Op):
             raise OpError(f"In[0] should be a scalar: {list(condition.shape)}")
         if not condition:
             raise OpError(f"assertion failed: {bracket_values(data, summarize, b' ')}")
+
+
+class _FaultyNode(Op):
+    """Fail with the error that verification reported for the node of this name."""
+
+    signature = "inputs: Tin -> outputs: Tout"
+    attrs = (
+        "Tin: list(type) >= 0, Tout: list(type) >= 0, code: string, message: string, hint: string"
+    )
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
+
+    @staticmethod
+    def error(node: Node | BodyNode, name: str) -> InvalidInput:
+        """The error, at a node of this name."""
+        texts = {key: node.attrs[key].decode() for key in ("code", "message", "hint")}
+        return InvalidInput(
+            texts["message"], node=name, code=texts["code"], hint=texts["hint"] or None
+        )
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        def fail(step: Step, *inputs: Any) -> None:
+            raise cls.error(node, node.name)
+
+        return fail
 
 
 class Print(SameShape):

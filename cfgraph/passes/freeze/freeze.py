@@ -36,10 +36,11 @@ from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.control_flow import NoOp
 from cfgraph.ops.families.lookup_tables import TableHandle
 from cfgraph.ops.families.variables import VariableV2
-from cfgraph.ops.opdef.op import is_a, is_identity, lookup
+from cfgraph.ops.opdef.op import is_a, is_functional, is_identity, lookup
+from cfgraph.passes.faulty_nodes import defer_faults, has_faulty_nodes, require_no_faulty_nodes
 from cfgraph.passes.freeze.handle_uses import Blocker, HandleUses
 from cfgraph.passes.freeze.values import ValuePassing, ValueType
-from cfgraph.passes.lower.lower import inline_calls
+from cfgraph.passes.lower.lower import inline_calls, lower
 from cfgraph.passes.optimize.optimize import optimize, remaining_names
 from cfgraph.passes.optimize.rewriting import Rewrite
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
@@ -120,22 +121,23 @@ def freeze(
     unchanged then.
     """
     require_graph(graph)
-    require_valid(graph)
     if is_partitioned(graph):
         message = "a partitioned graph cannot be frozen"
         raise Unsupported(message, hint="freeze the graph before it is partitioned")
     wanted = name_list(outputs)
     if not wanted:
         raise UsageError("no outputs to freeze for", hint="name a tensor, or a node as ^node")
-    for name in wanted:
-        _ = graph[node_name(name)]
+    needed = [graph[node_name(name)] for name in (*wanted, *(values or ()))]
     before, size = op_counts(graph), len(graph)
     known = _values_by_key(graph, variables)
     unknown = [name for name in _array_names(variables) if ("", name) not in known]
     with paused_gc(nodes=size), unchanged_on_error(graph):
+        deferred = defer_faults(graph, needed)
         freezer = _Freezer(graph, known, wanted, list(keep_variables))
         freezer.set_inputs(values or {})
         freezer.run()
+        if deferred:
+            freezer.remove_faulty_branches()
         require_valid(graph)
     return Frozen(
         rewrites=freezer.count,
@@ -244,6 +246,16 @@ class _Freezer:
             if not changed and not has_fewer:
                 break
         remove_uncalled_functions(self.graph)
+
+    def remove_faulty_branches(self) -> None:
+        """Lower the graph if branches with faulty nodes remain in functions, and freeze it again.
+
+        Constants do not enter functions. Raises InvalidInput for faulty nodes that remain.
+        """
+        if has_faulty_nodes(self.graph) and is_functional(self.graph, self.graph):
+            self.count += lower(self.graph).rewrites
+            self.run()
+        require_no_faulty_nodes(self.graph)
 
     def _used_tables(self) -> Iterator[KeptTable]:
         """The tables that outputs need, with the nodes that write them."""

@@ -102,7 +102,7 @@ def optimize(
         called = called_functions(graph)
         applied: list[Rewrite] = []
         if fetches is not None and PRUNE in rules:
-            applied += _prune(graph, named)
+            applied += prune(graph, named)
         unread = frozenset(node for node in graph if not node.uses)
         fixed = FixedNodes(named | unread, fed, named, first)
         context = RewriteContext(graph, fixed)
@@ -159,7 +159,7 @@ def remaining_names(
     return remaining
 
 
-def _prune(graph: Graph, needed: Collection[Node]) -> list[Rewrite]:
+def prune(graph: Graph, needed: Iterable[Node]) -> list[Rewrite]:
     """Remove the nodes that no needed node depends on; the others stay in their groups."""
     kept = set(ancestors(graph, needed))
     unneeded = {node.name: node for node in graph if node not in kept}

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cfgraph.errors import Unsupported, UsageError
+from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.gc_pause import paused_gc
@@ -46,6 +46,7 @@ from cfgraph.runtime.preparation.run_passes import (
     cluster_run,
     lowered_copy,
     partition_run,
+    without_faults,
 )
 from cfgraph.runtime.program import NotCompiled
 
@@ -188,9 +189,30 @@ def plan_run(
 
     `token_reason` is the reason why the token executor must run it, or empty. Workers generate
     their own code. Generated code merges the devices of a run: a graph that is not partitioned is
-    only placed for it.
+    only placed for it. Faulty nodes that may be dead are errors where they run.
     """
     _retain_freed_memory()
+    plan = partial(
+        _plan_run, config, clusters, token_reason, without_values=without_values, entry=entry
+    )
+    try:
+        return plan(spec)
+    except InvalidInput:
+        deferred = without_faults(spec)
+        if deferred is None:
+            raise
+        return plan(deferred)
+
+
+def _plan_run(
+    config: RunConfig,
+    clusters: ClusterKernels,
+    token_reason: str,
+    spec: RunSpec,
+    *,
+    without_values: bool,
+    entry: CacheEntry | None,
+) -> PlannedRun:
     spec = recluster_and_lower(spec)
     is_placed = len(config.devices) > 1 and not is_partitioned(spec.graph)
     is_local = config.workers is None

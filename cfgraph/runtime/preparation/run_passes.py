@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
-from cfgraph.errors import UsageError
+from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
@@ -32,6 +32,26 @@ def lowered_copy(spec: RunSpec) -> RunSpec:
     feeds = {tensor: _lowered_feed(copy, _copied(tensor, copy)) for tensor in spec.feeds}
     lower(copy)
     return _with_feeds(spec, copy, feeds)
+
+
+def without_faults(spec: RunSpec) -> RunSpec | None:
+    """The run on a lowered copy in which faulty nodes that may be dead raise their errors.
+
+    None if the graph has no errors, or one that fails every run.
+    """
+    from cfgraph.passes.faulty_nodes import defer_faults, require_conditional_faults
+
+    graph = spec.graph
+    copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
+    run = _with_feeds(spec, copy, {tensor: _copied(tensor, copy) for tensor in spec.feeds})
+    try:
+        if not defer_faults(copy, [*run.roots, *_nodes_of(run.feeds)]):
+            return None
+        lowered = lowered_copy(run)
+        require_conditional_faults(lowered.graph)
+    except InvalidInput:
+        return None
+    return lowered
 
 
 def _copied(tensor: Output, graph: Graph) -> Output:

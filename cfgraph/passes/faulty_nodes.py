@@ -1,0 +1,130 @@
+"""Replace faulty nodes by nodes that raise their errors where they run.
+
+    Switch:1, a float32 ──▶ AssignSub        becomes        Switch:1 ──▶ _FaultyNode
+
+A frozen graph has such nodes where a branch assigns a variable that is a constant now. They do no
+harm as long as the branch is removed, or never taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from cfgraph.analysis.deadness.deadness import deadness
+from cfgraph.analysis.feeds_and_fetches import expected_types
+from cfgraph.analysis.findings import Finding, require_no_findings
+from cfgraph.analysis.verify.verify import verify
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.dtypes import DType, float32
+from cfgraph.ir.function_graph import instantiate, is_polymorphic
+from cfgraph.ir.functions import BodyNode
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import called_functions, remove_uncalled_functions, with_body
+from cfgraph.ir.registry import output_count
+from cfgraph.ops.families.printing import _FaultyNode
+from cfgraph.ops.opdef.op import is_a, is_identity, lookup, role_of
+from cfgraph.passes.optimize.optimize import prune
+
+# errors in the inputs and the attributes of a node, which leave the edges as they are
+_OF_ONE_NODE = frozenset({"CFG107", "CFG110", "CFG113", "CFG114", "CFG115", "CFG301", "CFG302"})
+_REFERENCE = "Ref"
+
+
+def defer_faults(graph: Graph, needed: Iterable[Node]) -> bool:
+    """Replace the faulty nodes of an invalid graph, and remove what `needed` does not depend on.
+
+    Returns true if a node was replaced. Raises InvalidInput for errors of other kinds. A valid
+    graph stays unchanged.
+    """
+    if not _errors(graph):
+        return False
+    prune(graph, needed)
+    remove_uncalled_functions(graph)
+    deferred = False
+    while errors := _errors(graph):
+        deferred = True
+        for finding in {error.node: error for error in reversed(errors)}.values():
+            if finding.code not in _OF_ONE_NODE or not _defer(graph, finding):
+                require_no_findings(errors)
+    return deferred
+
+
+def _errors(graph: Graph) -> list[Finding]:
+    return [finding for finding in verify(graph) if finding.level == "error"]
+
+
+def _defer(graph: Graph, finding: Finding) -> bool:
+    """Replace the node of a finding, in the graph or in a function; false if it is not found."""
+    name = finding.node or ""
+    if name in graph:
+        _replace(graph, graph[name], finding)
+        return True
+    first, _, inner = name.partition("/")
+    function = graph.functions.get(first)
+    if function is None or is_polymorphic(function):
+        return False
+    try:
+        body = instantiate(function, {}, graph.functions)
+    except CfgraphError:
+        return False
+    if inner not in body.graph:
+        return False
+    _replace(body.graph, body.graph[inner], finding)
+    graph.functions[first] = with_body(function, body, graph.functions)
+    return True
+
+
+def _replace(graph: Graph, node: Node, finding: Finding) -> None:
+    """Replace a node; one that only forwards a reference forwards the value that it receives."""
+    if _forwards_value_as_reference(node):
+        graph.set_op(node, node.op.removeprefix(_REFERENCE), node.attrs)
+        return
+    read = [use.node.inputs[use.slot].port + 1 for use in node.uses if use.slot >= 0]
+    count = max(output_count(node) or 0, *read, 0)
+    inputs = [tensor.dtype or float32 for tensor in node.inputs]
+    outputs = [_output_type(node.output(port)) for port in range(count)]
+    attrs: dict[str, Any] = {"Tin": tuple(inputs), "Tout": tuple(outputs)}
+    texts = {"code": finding.code, "message": finding.message, "hint": finding.hint or ""}
+    attrs |= {name: text.encode() for name, text in texts.items()}
+    graph.set_op(node, "_FaultyNode", attrs)
+
+
+def _forwards_value_as_reference(node: Node) -> bool:
+    op = lookup(node.op)
+    if op is None or not op.parsed().has_references:
+        return False
+    first = node.inputs[0].dtype if node.inputs else None
+    forwards = role_of(node) is not None or is_identity(node)
+    return forwards and first is not None and not first.is_ref and first is node.attrs.get("T")
+
+
+def _output_type(tensor: Output) -> DType:
+    expected = expected_types(tensor)
+    return tensor.dtype or next(iter(expected), float32)
+
+
+def has_faulty_nodes(graph: Graph) -> bool:
+    """True if a faulty node is in a graph, or in a function that it calls."""
+    return any(True for _ in _found(graph))
+
+
+def require_no_faulty_nodes(graph: Graph) -> None:
+    """Raise the errors of the faulty nodes in a graph, and in the functions that it calls."""
+    require_no_findings([*_found(graph)])
+
+
+def require_conditional_faults(graph: Graph) -> None:
+    """Raise the errors of the faulty nodes that run in each run of a lowered graph."""
+    liveness, nodes = deadness(graph), graph.nodes
+    findings = [error for error in _found(graph) if error.node in nodes]
+    require_no_findings([x for x in findings if liveness.always_live(nodes[x.node or ""])])
+
+
+def _found(graph: Graph) -> Iterator[Finding]:
+    nodes: list[tuple[str, Node | BodyNode]] = [(node.name, node) for node in graph]
+    for name in sorted(called_functions(graph)):
+        nodes += [(f"{name}/{x.name}", x) for x in graph.functions[name].definition.nodes]
+    for name, node in nodes:
+        if is_a(node, _FaultyNode):
+            yield Finding.of_error(_FaultyNode.error(node, name))

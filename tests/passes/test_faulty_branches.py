@@ -1,0 +1,98 @@
+"""Frozen graphs that are invalid where they train: what remains is verified, or what runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import InvalidInput
+from tests.analysis.graph_text import graph
+
+NAMES = ("references", "resources", "nested", "loop", "functional", "functional_loop")
+
+
+@pytest.fixture
+def folder(fixtures: Path) -> Path:
+    return fixtures / "frozen_training"
+
+
+def agrees(value: Any, folder: Path, name: str) -> bool:
+    return np.allclose(value, np.load(folder / "values.npz")[name], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_branch_that_is_not_taken_goes_before_types_are_checked(
+    name: str, folder: Path
+) -> None:
+    found, x = cfgraph.load(folder / f"{name}.pb"), np.load(folder / "values.npz")["x"]
+    cfgraph.freeze(found, outputs=["y"], values={"is_training": False})
+    assert not cfgraph.check(found).findings
+    (y,) = cfgraph.Session(found).run(["y"], {"x": x})
+    assert agrees(y, folder, name)
+
+
+@pytest.mark.parametrize("engine", ["auto", "tokens"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_fails_only_where_a_faulty_node_runs(name: str, engine: str, folder: Path) -> None:
+    session = cfgraph.Session(cfgraph.load(folder / f"{name}.pb"), engine=engine)
+    x = np.load(folder / "values.npz")["x"]
+    for _ in range(2):
+        (y,) = session.run(["y"], {"x": x, "is_training": False})
+        assert agrees(y, folder, name)
+    with pytest.raises(InvalidInput, match=r"AssignSub.* expects") as caught:
+        session.run(["y"], {"x": x, "is_training": True})
+    assert caught.value.code == "CFG301"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_branch_that_is_taken_is_checked_and_nothing_changes(name: str, folder: Path) -> None:
+    found = cfgraph.load(folder / f"{name}.pb")
+    before = cfgraph.dumps(found)
+    with pytest.raises(InvalidInput, match=r"AssignSub.* expects"):
+        cfgraph.freeze(found, outputs=["y"], values={"is_training": True})
+    with pytest.raises(InvalidInput, match=r"AssignSub.* expects"):
+        cfgraph.freeze(found, outputs=["y"])
+    assert cfgraph.dumps(found) == before
+
+
+def test_extraction_checks_what_remains(folder: Path) -> None:
+    found = cfgraph.load(folder / "references.pb")
+    with pytest.raises(InvalidInput, match="AssignSub expects"):
+        cfgraph.extract(found, outputs=["y"], inputs=["x"])
+    cfgraph.extract(
+        found, outputs=["y"], inputs=["x", "is_training"], values={"is_training": np.array(False)}
+    )
+    assert not cfgraph.check(found).findings
+    assert "is_training" not in found
+    (y,) = cfgraph.Session(found).run(["y"], {"x": np.load(folder / "values.npz")["x"]})
+    assert agrees(y, folder, "references")
+
+
+def test_extraction_prunes_first(folder: Path) -> None:
+    found = cfgraph.load(folder / "references.pb")
+    report = cfgraph.extract(found, outputs=["bn/cond/sub_2"], inputs=["x", "is_training"])
+    assert set(report.inputs) == {"x:0", "is_training:0"}
+    assert not cfgraph.check(found).findings
+
+
+def test_a_faulty_node_that_runs_in_any_case_fails_before_the_run(capfd: Any) -> None:
+    found = graph("""
+        x = Placeholder() {dtype=float32, shape=[]}
+        shown = PrintV2(text) {output_stream="stderr"}
+        text = Const() {dtype=string, value=string[]:"ran"}
+        bad = AssignSub(x, x, ^shown) {T=float32}
+        y = Neg(bad) {T=float32}
+    """)
+    with pytest.raises(InvalidInput, match=r"AssignSub expects Ref\(float32\)"):
+        cfgraph.Session(found).run(["y"], {"x": 1.0})
+    assert "ran" not in capfd.readouterr().err
+
+
+def test_a_faulty_node_can_be_fetched_where_it_is_dead(folder: Path) -> None:
+    session = cfgraph.Session(cfgraph.load(folder / "references.pb"))
+    feeds = {"x": np.zeros([1, 8], np.float32), "is_training": False}
+    assert session.run(["bn/cond/AssignSub"], feeds, allow_dead=True) == [None]
