@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from cfgraph.analysis.liveness_rules import LivenessRule
@@ -289,11 +290,18 @@ def _require_order(
 
 
 def _require_each_iteration(node: Node, loops: tuple[Frame, ...], liveness: LivenessRule) -> None:
-    """Raise RegionRejected unless each loop body runs a node exactly once per iteration."""
+    """Raise RegionRejected unless each iteration of a loop runs the next loop, and the node.
+
+    A list is dead where a loop that carries it does not run, and so is every loop around that.
+    """
     for frame in loops:
         if len(frame.loop_conds) != 1 or not frame.next_iterations:
             raise region_rejected("list", f"the loop {frame.path} has no single condition")
-    last = loops[-1].next_iterations[0]
-    if not liveness.same_liveness(node, last):
+    for outer, inner in pairwise(loops):
+        last = outer.next_iterations[0]
+        if not any(liveness.same_liveness(leaving, last) for leaving in inner.exits):
+            text = f"the loop {inner.path} does not run in every iteration of {outer.path}"
+            raise region_rejected("list", text, node=node.name)
+    if not liveness.same_liveness(node, loops[-1].next_iterations[0]):
         text = f"{node.name} does not run in every iteration"
         raise region_rejected("list", text, node=node.name)
