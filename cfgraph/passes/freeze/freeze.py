@@ -10,7 +10,7 @@ initialize them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -36,17 +36,18 @@ from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.control_flow import NoOp
 from cfgraph.ops.families.lookup_tables import TableHandle
 from cfgraph.ops.families.variables import VariableV2
-from cfgraph.ops.opdef.op import is_a, is_functional, is_identity, lookup
+from cfgraph.ops.opdef.op import is_a, is_functional, lookup
 from cfgraph.passes.faulty_nodes import defer_faults, has_faulty_nodes, require_no_faulty_nodes
 from cfgraph.passes.freeze.handle_uses import Blocker, HandleUses
 from cfgraph.passes.freeze.values import ValuePassing, ValueType
 from cfgraph.passes.lower.lower import inline_calls, lower
-from cfgraph.passes.optimize.optimize import optimize, remaining_names
-from cfgraph.passes.optimize.rewriting import Rewrite
+from cfgraph.passes.optimize.optimize import optimize, prune, remaining_names
+from cfgraph.passes.optimize.rewriting import Rewrite, colocated_name, is_function_of_inputs
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
 _BRANCHES: Final = "branches"
+_COLOCATION_ATTR: Final = "_class"
 _MAX_NAMES: Final = 4
 Key = tuple[str, str]
 
@@ -232,11 +233,9 @@ class _Freezer:
         self.count += inline_calls(self.graph).rewrites
         self.tables = [*self._used_tables()]
         while True:
-            kept = [*self.outputs, *(f"^{n}" for table in self.tables for n in table.initializers)]
-            report = optimize(self.graph, fetches=kept)
-            self.applied += report.applied
-            self.names.update(report.names)
-            self.count += report.rewrites
+            # readers of a variable read its constant, before they are folded into copies of it
+            self._optimize("prune", "arithmetic")
+            self._optimize()
             tables = [*self._used_tables()]
             has_fewer, self.tables = len(tables) < len(self.tables), tables
             # variables of a branch that went are not needed: prune first
@@ -245,7 +244,17 @@ class _Freezer:
             self.count += changed
             if not changed and not has_fewer:
                 break
+        kept = [*self.outputs, *(name for table in self.tables for name in table.initializers)]
+        prune(self.graph, [self.graph[node_name(name)] for name in kept])
         remove_uncalled_functions(self.graph)
+
+    def _optimize(self, *rules: str) -> None:
+        """Apply these rules of `optimize`, by default all."""
+        kept = [*self.outputs, *(f"^{n}" for table in self.tables for n in table.initializers)]
+        report = optimize(self.graph, only=rules, fetches=kept)
+        self.applied += report.applied
+        self.names.update(report.names)
+        self.count += report.rewrites
 
     def remove_faulty_branches(self) -> None:
         """Lower the graph if branches with faulty nodes remain in functions, and freeze it again.
@@ -309,11 +318,23 @@ class _Freezer:
             found += [(node, self.values[key]) for node in group]
         for node, value in found:
             dtype = node.attr("dtype").base
-            attrs = {key: item for key, item in node.attrs.items() if key == "_class"}
+            attrs = {key: item for key, item in node.attrs.items() if key == _COLOCATION_ATTR}
             tensor = TensorValue(np.asarray(value, dtype.numpy))
             graph.set_op(node, "Const", {"dtype": dtype, "value": tensor, **attrs})
+        self._separate({node.name for node, _ in found})
         ValuePassing(graph, uses).replace(graph, handles)
         return len(found)
+
+    def _separate(self, constants: Collection[str]) -> None:
+        """Drop the requests to be where these constants are, which can be anywhere."""
+        for node in self.graph if constants else ():
+            groups = node.attrs.get(_COLOCATION_ATTR)
+            if isinstance(groups, tuple):
+                remaining = tuple(x for x in groups if colocated_name(x) not in constants)
+                if len(remaining) < len(groups):
+                    attrs = {k: v for k, v in node.attrs.items() if k != _COLOCATION_ATTR}
+                    attrs |= {_COLOCATION_ATTR: remaining} if remaining else {}
+                    self.graph.set_op(node, node.op, attrs)
 
     def _in_functions(self) -> Iterator[tuple[Key, FrozenVariable]]:
         """The variables of nodes in functions, whose accesses are not followed."""
@@ -351,7 +372,7 @@ class _Freezer:
         }
 
     def _drop_idle_controls(self) -> int:
-        """Drop control edges from nodes that wait for nothing but constants and inputs."""
+        """Drop control edges from nodes that only compute values, of constants and inputs."""
         graph, count = self.graph, 0
         idle: set[Node] = set()
         for node in topological_order(graph).nodes:
@@ -400,7 +421,7 @@ def _is_primitive(node: Node) -> bool:
 def _does_nothing(node: Node) -> bool:
     op = lookup(node.op)
     return op is not None and (
-        issubclass(op, (Const, NoOp)) or op.effects.is_input or is_identity(node)
+        issubclass(op, (Const, NoOp)) or op.effects.is_input or is_function_of_inputs(node)
     )
 
 

@@ -22,17 +22,22 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
-from cfgraph.ops.families.constants import Const
+from cfgraph.ops.families.constants import Const, Identity
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
 from cfgraph.ops.static_values import run_kernel
-from cfgraph.passes.optimize.rewriting import RewriteContext, inherited_annotations
+from cfgraph.passes.optimize.arithmetic import equal_tensor
+from cfgraph.passes.optimize.rewriting import (
+    RewriteContext,
+    inherited_annotations,
+    is_function_of_inputs,
+)
 
 RULE: Final = "fold"
-# constants beyond this size are not read, and results only if they are smaller than the constants
+# constants beyond this size are not read; a larger result replaces constants of no smaller size
 _MAX_CONSTANT_BYTES: Final = 16 << 20
 _MAX_RESULT_BYTES: Final = 16 << 10
 _MAX_FLOPS: Final = 1e8
-_MAX_ENTERS: Final = 100
+_MAX_STEPS: Final = 100
 
 
 class KnownValue(NamedTuple):
@@ -88,7 +93,12 @@ def _computed_outputs(context: RewriteContext, node: Node) -> Folded | None:
         return None
     if not all(_constant_path(tensor) for tensor in node.inputs):
         return None
-    limit = max(_MAX_RESULT_BYTES, sum(size or 0 for size in sizes))
+    if _is_copy(context, node):
+        return None
+    # a constant with other readers stays beside the result
+    ends = zip(node.inputs, sizes, strict=True)
+    replaced = sum(size or 0 for tensor, size in ends if len(tensor.node.uses) == 1)
+    limit = max(_MAX_RESULT_BYTES, replaced)
     count = registry.output_count(node) or 0
     results = [_byte_count(context, node.output(port)) for port in range(count)]
     if not results or any(size is None or size > limit for size in results):
@@ -105,15 +115,28 @@ def _computed_outputs(context: RewriteContext, node: Node) -> Folded | None:
 
 
 def _constant_path(tensor: Output) -> list[Node]:
-    """The nodes from a tensor to its Const, all but the last constant Enters; empty without one."""
+    """The nodes from a tensor to its Const, all but the last constant Enters and Identities.
+
+    It is empty without a Const.
+    """
     path = [tensor.node]
     while not is_a(path[-1], Const):
         node = path[-1]
         is_constant = role_of(node) is Role.ENTER and node.attr("is_constant")
-        if not is_constant or len(path) == _MAX_ENTERS:
+        if not (is_constant or _is_plain_identity(node)) or len(path) == _MAX_STEPS:
             return []
         path.append(node.inputs[0].node)
     return path
+
+
+def _is_copy(context: RewriteContext, node: Node) -> bool:
+    """True for a node with the value of a constant of several elements, which is stored once."""
+    source = equal_tensor(context, node)
+    return source is not None and context.shapes[source].elements != 1
+
+
+def _is_plain_identity(node: Node) -> bool:
+    return is_a(node, Identity) and is_function_of_inputs(node)
 
 
 def known_value(
@@ -123,11 +146,16 @@ def known_value(
     path = _constant_path(tensor)
     if not path or not context.frozen.isdisjoint(path):
         return None
-    guards = path[0].controls if len(path) == 1 else (path[0],)
+    guards: list[Node] = []
+    for node in path:
+        if role_of(node) is Role.ENTER:
+            guards.append(node)
+            break
+        guards += node.controls
     value = path[-1].attrs.get("value")
     if not isinstance(value, TensorValue):
         return None
-    return KnownValue(value.array if content else None, guards)
+    return KnownValue(value.array if content else None, tuple(dict.fromkeys(guards)))
 
 
 def _byte_count(context: RewriteContext, tensor: Output) -> int | None:
