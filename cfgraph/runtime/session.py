@@ -284,16 +284,18 @@ class Session:
         allow_dead: bool = False,
         until_iteration: int | None = None,
         without_values: bool = False,
+        allow_missing: bool = False,
     ) -> list[Any]:
         """Compute fetched tensors, and run targets for their effects.
 
         A fetch is a tensor's name (`y`, `y:1`), a target a node's; a fetch `^y` is a target.
         `feeds` maps tensor names to arrays. `trace` receives an event per token; True
         records them for `timeline()`. Returns a value for each fetch that is a tensor, in their
-        order: NumPy arrays, or scalars of rank 0; with `allow_dead` None for a dead one. With a
-        virtual clock the run may end as soon as its loops have started `until_iteration`, which is
-        then `stopped_at`, and a missing value None. It may also run `without_values`: only values
-        that affect control flow are computed, and a fetched value may be an AbstractTensor.
+        order: NumPy arrays, or scalars of rank 0; with `allow_dead` None for a dead one, with
+        `allow_missing` for one that no token reached. With a virtual clock the run may end as soon
+        as its loops have started `until_iteration`, which is then `stopped_at`, and a missing value
+        None. It may also run `without_values`: only values that affect control flow are computed,
+        and a fetched value may be an AbstractTensor.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
         cannot run, Unsupported for ops without a kernel and for files without permission,
@@ -303,7 +305,13 @@ class Session:
         target_names = name_list(targets) if targets else []
         spec, values = self._names.resolve(fetch_names(fetches), target_names, feeds or {})
         options = StepOptions(
-            trace, max_iterations, timeout, allow_dead, until_iteration, without_values
+            trace,
+            max_iterations,
+            timeout,
+            allow_dead,
+            until_iteration,
+            without_values,
+            allow_missing,
         )
         result = self.execute(spec, values, options)
         # the session retains the result, but not the values
@@ -316,7 +324,7 @@ class Session:
         self, spec: RunSpec, feeds: list[Any], options: StepOptions = _DEFAULTS
     ) -> RunResult:
         """Execute a run whose names are resolved and whose feeds are converted, as `run` does."""
-        trace, max_iterations, timeout, allow_dead, until_iteration, without_values = options
+        trace, max_iterations, timeout, allow_dead, until_iteration, without_values, _ = options
         if without_values or until_iteration is not None:
             self._require_virtual_clock()
         timeline, trace = self._observers(trace)
@@ -349,7 +357,8 @@ class Session:
                     stopped_at = until_iteration
                     values = [None if value is MISSING else value for value in executor.results]
                 else:
-                    values = fetched_values(executor, feeds, prepared.fed_fetches)
+                    missing = options.allow_missing
+                    values = fetched_values(executor, feeds, prepared.fed_fetches, missing)
                     if timeline is not None:
                         timeline.values = dict(zip(spec.fetches, values, strict=True))
             except BaseException as error:

@@ -204,6 +204,7 @@ def _why_no_iteration(frame: FrameState, index: int) -> str:
 
 
 MAX_LISTED_REASONS = 5
+MISSING_VALUE_CODE: Final = "CFG707"
 
 
 def explain_dead_fetch(state: QuiescentState, output: Output) -> ExecutionError:
@@ -235,8 +236,8 @@ def explain_missing_fetch(state: QuiescentState, output: Output) -> ExecutionErr
         f"{output.name} got no value, and nothing is left to run: {reason}",
         node=output.node,
         device=current.executor.device,
-        hint="`cfgraph check` reports why nodes do not run",
-        code="CFG707",
+        hint="`cfgraph check` reports why nodes do not run; --fetch names other tensors",
+        code=MISSING_VALUE_CODE,
     )
 
 

@@ -68,22 +68,27 @@ class RunExecutor(Protocol):
 
 
 def fetched_values(
-    simulator: RunExecutor, feeds: Sequence[Any], fed: Mapping[int, int]
+    simulator: RunExecutor,
+    feeds: Sequence[Any],
+    fed: Mapping[int, int],
+    allow_missing: bool = False,
 ) -> list[Any]:
     """The values of the fetches of a run that has ended; `fed` are the feeds of those that are fed.
 
-    Raises ExecutionError for a fetch without a value.
+    Raises ExecutionError for a fetch without a value, unless it is allowed.
     """
     return [
-        _caller_copy(feeds[fed[index]]) if index in fed else _fetched_value(simulator, index)
+        _caller_copy(feeds[fed[index]])
+        if index in fed
+        else _fetched_value(simulator, index, allow_missing)
         for index in range(len(simulator.results))
     ]
 
 
-def _fetched_value(simulator: RunExecutor, index: int) -> Any:
+def _fetched_value(simulator: RunExecutor, index: int, allow_missing: bool) -> Any:
     """The value of a fetch. Raises ExecutionError if it is dead or missing."""
     value = simulator.results[index]
-    if value is None and simulator.allow_dead:
+    if (value is None and simulator.allow_dead) or (value is MISSING and allow_missing):
         return None
     if value is None or value is MISSING:
         explain = explain_dead_fetch if value is None else explain_missing_fetch

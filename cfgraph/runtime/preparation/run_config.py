@@ -124,6 +124,7 @@ class StepOptions(NamedTuple):
     allow_dead: bool = False
     until_iteration: int | None = None
     without_values: bool = False
+    allow_missing: bool = False
 
 
 def require_state(value: object) -> None:
