@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cfgraph.cli import options
-from cfgraph.cli.transform_options import ComparedRuns, FetchOptions, SeededInputs, ToleranceOptions
+from cfgraph.cli.transform_options import ComparedRuns, FetchOptions, PairInputs, ToleranceOptions
 
 First = Annotated[
     str,
@@ -78,7 +78,7 @@ Format = Annotated[
 def main(
     a: First,
     fetches: FetchOptions,
-    inputs: SeededInputs,
+    inputs: PairInputs,
     cases: ToleranceOptions,
     b: Second = None,
     by: By = "name",

@@ -10,8 +10,8 @@ from cfgraph.cli import options
 from cfgraph.cli.transform_options import (
     ComparedRuns,
     FetchOptions,
-    LimitedInputs,
     ReducedOutput,
+    ReduceInputs,
     ToleranceOptions,
 )
 from cfgraph.errors import UsageError
@@ -107,7 +107,7 @@ def main(
     graph: options.Graph,
     outputs: ReducedOutput,
     fetches: FetchOptions,
-    inputs: LimitedInputs,
+    inputs: ReduceInputs,
     cases: ToleranceOptions,
     command: CommandLine = None,
     against: Against = None,

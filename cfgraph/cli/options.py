@@ -256,6 +256,15 @@ Variables = Annotated[
         help="Restore variables from a SavedModel, folder or archive, or a checkpoint.",
     ),
 ]
+VariablesOfB = Annotated[
+    str | None,
+    typer.Option(
+        "--variables-b",
+        metavar="PATH",
+        help="Restore the variables of the second graph from another SavedModel or checkpoint.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 SaveVariables = Annotated[
     str | None,
     typer.Option(

@@ -84,6 +84,7 @@ class RunInputs(OptionGroup):
     init: Sequence[str] = ()
     signature: str | None = None
     variables: str | None = None
+    variables_b: str | None = None
     allow_io: bool = False
     seed: int | None = None
     max_iterations: int | None = None
@@ -135,6 +136,18 @@ class SeededInputs(LimitedInputs):
             rich_help_panel=options.ADVANCED,
         ),
     ] = None
+
+
+class PairInputs(SeededInputs):
+    """Inputs of the runs of `diff`: the second graph may have other variables."""
+
+    variables_b: options.VariablesOfB = None
+
+
+class ReduceInputs(LimitedInputs):
+    """Inputs of the runs of `reduce`: the second graph may have other variables."""
+
+    variables_b: options.VariablesOfB = None
 
 
 class CaseOptions(OptionGroup):

@@ -121,7 +121,10 @@ class RunDiff:
     which is also a difference. `lowered` is true if functions of the first graph had to be lowered,
     so that errors of lowering that affect both graphs are not visible. `races` are accesses in no
     defined order by the name of the fetch or target that depends on them, and is not compared.
-    `targets` are nodes that ran, too, in modes of TensorFlow.
+    `targets` are nodes that ran, too, in modes of TensorFlow. `no_value` are the fetches that have
+    no value in either graph, in no case; `paired` the tensors of the second graph for inputs and
+    outputs of the first that have other names there; `notices` warnings and notes that change no
+    verdict.
     """
 
     fetches: tuple[str, ...]
@@ -134,6 +137,9 @@ class RunDiff:
     lowered: bool = False
     races: Mapping[str, Finding] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
+    no_value: tuple[str, ...] = ()
+    paired: Mapping[str, str] = field(default_factory=dict)
+    notices: tuple[Finding, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.gaps or self.failure or self.missing)
@@ -150,7 +156,8 @@ def diff_findings(delta: GraphDiff, format_value: ValueFormatter) -> list[Findin
 def run_findings(delta: RunDiff, format_value: ValueFormatter) -> list[Finding]:
     """Return a finding per missing output, and per fetch and variable that differs.
 
-    Each of the latter names the first wrong node. Races follow, whose fetches are not compared.
+    Each of the latter names the first wrong node. Races follow, whose fetches are not compared, and
+    notices.
     """
     first = delta.first
     location: dict[str, Any] = {}
@@ -176,7 +183,7 @@ def run_findings(delta: RunDiff, format_value: ValueFormatter) -> list[Finding]:
     if delta.failure is not None:
         message = f"the second graph fails: {delta.failure.message}"
         items.append(Finding("CFG805", "error", message, **location))
-    return [*items, *dict.fromkeys(delta.races.values())]
+    return [*items, *dict.fromkeys(delta.races.values()), *delta.notices]
 
 
 def _describe_values(gap: Any, format_value: ValueFormatter) -> str:

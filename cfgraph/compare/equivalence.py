@@ -5,27 +5,39 @@ Values and deadness of the fetches are compared, and the variables after the run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.feeds_and_fetches import must_be_fed
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import effect_targets, sinks, without_io_nodes
 from cfgraph.compare.differences import Divergence, RunDiff, ValueMismatch
 from cfgraph.compare.divergence import difference_message, first_divergence
 from cfgraph.compare.independent_runs import independent_runs
+from cfgraph.compare.pairing import RunSide, pair_inputs, pairs_finding
 from cfgraph.compare.sample_point import (
     EvaluationPoint,
     SampleOptions,
     finite_point,
     sample_point,
 )
+from cfgraph.compare.variable_pairs import (
+    OwnValues,
+    VariableKey,
+    VariableValues,
+    borrowed_findings,
+    pair_unset,
+    pair_variables,
+    read_variables,
+)
 from cfgraph.errors import CfgraphError, RunTimeout, UsageError
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import reserve
@@ -42,20 +54,35 @@ class ComparisonRunOptions:
     case.
 
     The default fetches are the outputs of the first graph that also exist in the second; if there
-    are none, common nodes with side effects run. The second graph starts from the variables of the
+    are none, common nodes with side effects run. `missing` are outputs that the second graph lacks.
+    `names_of_b` are the names in the second graph of tensors that have other names there, and
+    `feeds_of_b` feeds of the second graph alone. The second graph starts from the variables of the
     first, except for those in `state_of_b`. The default tolerances depend on the type. Without
     `locate`, the first wrong node is not looked for.
+
+    With `independent`, neither graph need be written from the other: inputs are paired by type and
+    shape if their names differ, an unpaired one is an error, and values that one graph lends to the
+    other are reported.
     """
 
     setting: SampleOptions = field(default_factory=SampleOptions)
     fetches: tuple[str, ...] = ()
     targets: Sequence[str] = ()
+    missing: tuple[str, ...] = ()
+    notices: tuple[Finding, ...] = ()
+    names_of_b: Mapping[str, str] = field(default_factory=dict)
+    feeds_of_b: Mapping[str, Any] = field(default_factory=dict)
     cases: int = DEFAULT_CASES
     seed: int = 0
     rtol: float | None = None
     atol: float | None = None
     state_of_b: State | None = None
     locate: bool = True
+    independent: bool = False
+
+    def name_of_b(self, name: str) -> str:
+        """Return the name in the second graph of a tensor of the first."""
+        return self.names_of_b.get(name, name)
 
 
 def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None) -> RunDiff:
@@ -64,30 +91,52 @@ def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None
     If the results of one run differ, and accesses to its variables have no defined order, several
     runs are compared in which they have one.
 
-    Raises UsageError if there is nothing to compare or an input has no generator, and all errors of
-    the first graph. A failure of the second graph is a difference, except for RunTimeout.
+    Raises UsageError if there is nothing to compare, an input has no generator, or one of an
+    independent graph has no counterpart, and all errors of the first graph. A failure of the second
+    graph is a difference, except for RunTimeout.
     """
     options = options or ComparisonRunOptions()
-    fetches, missing = _common_fetches(a, b, options)
-    if not fetches and not options.targets:
+    is_named = bool(options.fetches or options.targets)
+    options = _existing_in_b(a, b, options)
+    if not options.fetches and not options.targets:
+        if is_named:
+            return RunDiff((), missing=options.missing, notices=options.notices)
         options = replace(options, targets=_common_targets(a, b))
-    options = replace(options, fetches=fetches)
+    paired = _paired_inputs(a, b, options) if options.independent else {}
+    options = replace(options, names_of_b={**options.names_of_b, **paired})
+    options = _with_feeds_of_b(a, options)
     delta = _compare_cases(a, b, options)
     if delta:
         delta = _compare_independent_runs(a, b, options, delta)
-    return replace(delta, missing=missing)
+    notices = (*delta.notices, *options.notices, *pairs_finding("input", paired))
+    renamed = {name: other for name, other in options.names_of_b.items() if name != other}
+    return replace(delta, missing=options.missing, notices=notices, paired=renamed)
 
 
 def _compare_cases(a: Graph, b: Graph, options: ComparisonRunOptions) -> RunDiff:
     """Compare one run of each graph per case."""
-    delta = RunDiff(options.fetches)
+    delta = RunDiff(options.fetches, no_value=options.fetches)
     points: dict[Graph, EvaluationPoint] = {}
     for number in range(options.cases):
         case = _ComparisonCase(a, b, options, options.seed + number, points)
-        delta = replace(case.compare(), cases=number + 1, lowered=delta.lowered or case.lowered)
+        found = case.compare()
+        delta = replace(
+            found,
+            cases=number + 1,
+            lowered=delta.lowered or case.lowered,
+            no_value=tuple(name for name in found.no_value if name in delta.no_value),
+            notices=tuple(case.notices),
+        )
         if delta:
             break
     return delta
+
+
+def _paired_inputs(a: Graph, b: Graph, options: ComparisonRunOptions) -> dict[str, str]:
+    """Return the inputs of the second graph that have other names. Raises UsageError."""
+    first = RunSide(a, [*_required(a, options), *_inits(a, options)], options.setting.feeds)
+    second = RunSide(b, [*_required(b, options, b=True), *_inits(b, options)], options.feeds_of_b)
+    return pair_inputs(first, second, options.names_of_b)
 
 
 def _compare_independent_runs(
@@ -102,16 +151,17 @@ def _compare_independent_runs(
         message = f"two runs of the first graph may differ: {first_race(divided.races)}"
         hint = "order these accesses by control edges, or compare other tensors with --fetch"
         raise UsageError(message, hint=hint, code="CFG225")
-    lowered = False
+    lowered, no_value = False, list[str]()
     for fetches, targets in divided.runs:
         delta = _compare_cases(a, b, replace(options, fetches=fetches, targets=targets))
         lowered = lowered or delta.lowered
+        no_value += delta.no_value
         if delta:
             break
     else:
         compared = tuple(name for name in options.fetches if name not in divided.races)
-        delta = RunDiff(compared, cases=options.cases)
-    return replace(delta, lowered=lowered, races=divided.races)
+        delta = RunDiff(compared, cases=options.cases, no_value=tuple(no_value))
+    return replace(delta, lowered=lowered, races=divided.races, notices=joint.notices)
 
 
 def first_race(races: Mapping[str, Finding]) -> str:
@@ -120,31 +170,51 @@ def first_race(races: Mapping[str, Finding]) -> str:
     return messages[0] + (f" (and {len(messages) - 1} more)" if len(messages) > 1 else "")
 
 
-def _required(graph: Graph, options: ComparisonRunOptions) -> list[Node]:
-    """Return the nodes that must run."""
-    nodes = [graph.tensor(name).node for name in dict.fromkeys(options.fetches)]
+def _with_feeds_of_b(a: Graph, options: ComparisonRunOptions) -> ComparisonRunOptions:
+    """Feed the first graph, too, what the counterpart of its input in the second is fed."""
+    inputs = (node.output().name for node in a if must_be_fed(node))
+    pairs = ((name, options.name_of_b(name)) for name in inputs)
+    fed = {name: options.feeds_of_b[b] for name, b in pairs if b in options.feeds_of_b}
+    setting = options.setting
+    return replace(options, setting=replace(setting, feeds={**fed, **setting.feeds}))
+
+
+def _required(graph: Graph, options: ComparisonRunOptions, *, b: bool = False) -> list[Node]:
+    """Return the nodes that must run, of the second graph if `b`."""
+    names = dict.fromkeys(map(options.name_of_b, options.fetches) if b else options.fetches)
+    nodes = [graph.tensor(name).node for name in names]
     return nodes + [graph[name.removeprefix("^")] for name in options.targets]
 
 
-def _common_fetches(
-    a: Graph, b: Graph, options: ComparisonRunOptions
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the tensors to fetch, and the outputs that the second graph lacks."""
+def _inits(graph: Graph, options: ComparisonRunOptions) -> list[Node]:
+    """Return the initializers that a graph has."""
+    names = [name.removeprefix("^") for name in options.setting.inits]
+    return [graph[name] for name in names if name in graph]
+
+
+def _existing_in_b(a: Graph, b: Graph, options: ComparisonRunOptions) -> ComparisonRunOptions:
+    """Return the options with what both graphs have, and the names that the second one lacks."""
     if options.fetches or options.targets:
-        return tuple(a.tensor(name).name for name in options.fetches), ()
-    tensors = without_io_nodes(a, sinks(a))
-    common = tuple(tensor.name for tensor in tensors if _has_output(b, tensor))
-    # the index of a Merge that nothing reads is no result
-    missing = (t for t in tensors if not (t.port == 1 and role_of(t.node) is Role.MERGE))
-    return common, tuple(tensor.name for tensor in missing if tensor.name not in common)
+        expected = [a.tensor(name).name for name in options.fetches if name not in options.missing]
+        required = [*expected, *options.missing]
+    else:
+        tensors = without_io_nodes(a, sinks(a))
+        expected = [tensor.name for tensor in tensors]
+        # the index of a Merge that nothing reads is no result
+        required = [t.name for t in tensors if not (t.port == 1 and role_of(t.node) is Role.MERGE)]
+    fetches = [name for name in expected if has_output(b, options.name_of_b(name))]
+    targets = [name for name in options.targets if name.removeprefix("^") in b]
+    missing = [name for name in required if name not in fetches]
+    missing += [f"^{name.removeprefix('^')}" for name in options.targets if name not in targets]
+    return replace(options, fetches=tuple(fetches), targets=tuple(targets), missing=tuple(missing))
 
 
-def _has_output(graph: Graph, tensor: Output) -> bool:
-    node = graph.nodes.get(tensor.node.name)
-    if node is None:
-        return False
-    count = registry.output_count(node)
-    return count is None or tensor.port < count
+def has_output(graph: Graph, name: str) -> bool:
+    """Return true if a graph has a tensor."""
+    base, port = split_tensor_name(name)
+    node = graph.nodes.get(base)
+    count = None if node is None else registry.output_count(node)
+    return node is not None and (count is None or (port or 0) < count)
 
 
 def _common_targets(a: Graph, b: Graph) -> tuple[str, ...]:
@@ -168,7 +238,9 @@ class _ComparisonCase:
         points: dict[Graph, EvaluationPoint],
     ) -> None:
         self.a, self.b, self.options, self.seed, self.points = a, b, options, seed, points
+        self.fetches_of_b = tuple(map(options.name_of_b, options.fetches))
         self.lowered = False
+        self.notices: list[Finding] = []
 
     def compare(self) -> RunDiff:
         """Run both graphs and compare."""
@@ -182,15 +254,18 @@ class _ComparisonCase:
             raise
         except CfgraphError as error:
             return self.difference(point, floats, (), error)
-        pairs = zip(self.options.fetches, values, values_b, strict=True)
-        initial = _initial_values(point_b) | _initial_values(point)
-        gaps = tuple(self.gaps(pairs, before, _variable_values(point_b), initial))
-        return self.difference(point, floats, gaps, None) if gaps else RunDiff(self.options.fetches)
+        triples = [*zip(self.options.fetches, values, values_b, strict=True)]
+        gaps = (*self.gaps(triples), *self.variable_gaps(point, before, point_b))
+        if gaps:
+            return self.difference(point, floats, gaps, None)
+        no_value = tuple(name for name, first, second in triples if first is second is None)
+        return RunDiff(self.options.fetches, no_value=no_value)
 
     def run(self, point: EvaluationPoint, trace: Observer | None = None) -> list[Any]:
         """Return the fetched values of a point."""
         options = self.options
-        return point.run(options.fetches, targets=options.targets, trace=trace)
+        fetches = options.fetches if point.graph is self.a else self.fetches_of_b
+        return point.run(fetches, targets=options.targets, trace=trace, allow_missing=True)
 
     def run_first(self, point: EvaluationPoint) -> list[Any]:
         """Return the fetched values of the first graph, without lowering if it calls functions."""
@@ -207,47 +282,102 @@ class _ComparisonCase:
 
     def first_point(self) -> tuple[EvaluationPoint, list[Any], Any]:
         """Return a point at which the first graph runs, with finite values if possible."""
+        setting = self.options.setting
+        if setting.state is None:
+            setting = replace(setting, state=self.options.state_of_b)
+        required = _required(self.a, self.options)
         return finite_point(
-            lambda floats: self.sample(self.a, self.options.setting, floats), self.run_first
+            lambda floats: self.sample(self.a, required, setting, floats), self.run_first
         )
 
     def second_point(self, point: EvaluationPoint, floats: Any) -> EvaluationPoint:
         """Return the same point for the second graph."""
-        feeds = {name: value for name, value in point.feeds.items() if _has_tensor(self.b, name)}
-        inits = [name for name in self.options.setting.inits if name.removeprefix("^") in self.b]
-        state = self.options.state_of_b
+        options = self.options
+        named = {options.name_of_b(name): value for name, value in point.feeds.items()}
+        feeds = {name: value for name, value in named.items() if node_name(name) in self.b}
+        inits = [node.name for node in _inits(self.b, options)]
+        state = options.state_of_b
         # tables, too, start as in the first graph
-        initial = self.options.setting.state if state is None else state
-        setting = replace(self.options.setting, feeds=feeds, inits=inits, state=initial)
-        point_b = self.sample(self.b, setting, floats)
-        cells = point_b.cells()
-        for key, cell in point.cells().items():
-            if key in cells and key not in (state or ()):
-                point_b.set(cells[key], point.value(cell))
+        initial = options.setting.state if state is None else state
+        setting = replace(
+            options.setting, feeds={**feeds, **options.feeds_of_b}, inits=inits, state=initial
+        )
+        required = _required(self.b, options, b=True)
+        point_b = self.sample(self.b, required, setting, floats)
+        self.share_variables(point, point_b, required)
         return point_b
 
-    def sample(self, graph: Graph, setting: SampleOptions, floats: Any) -> EvaluationPoint:
+    def share_variables(
+        self, point: EvaluationPoint, point_b: EvaluationPoint, required: Sequence[Node]
+    ) -> None:
+        """Give the second graph the values of the first for variables without one of its own."""
+        cells, cells_b = point.cells(), point_b.cells()
+        own_b = self.own_variables(point_b, self.options.state_of_b)
+        for key, cell in cells.items():
+            if key in cells_b and key not in own_b:
+                point_b.set(cells_b[key], point.value(cell))
+        if not self.options.independent:
+            return
+        own = self.own_variables(point, self.options.setting.state)
+        first = OwnValues("A", read_variables(self.a, _required(self.a, self.options)), own)
+        second = OwnValues("B", read_variables(self.b, required), own_b)
+        paired = pair_unset(first, second, cells, cells_b)
+        for key, key_b in paired.items():
+            point_b.set(cells_b[key_b], point.value(cells[key]))
+        names = {name: name_b for (_, name), (_, name_b) in paired.items()}
+        self.notices = [
+            *borrowed_findings(first, second, paired),
+            *pairs_finding("variable", names),
+        ]
+
+    def own_variables(self, point: EvaluationPoint, state: State | None) -> set[VariableKey]:
+        """Return the variables for which a graph has values of its own."""
+        stored = state.initialized_variables() if state is not None else ()
+        return {*stored, *(point.initialized if self.options.independent else ())}
+
+    def sample(
+        self, graph: Graph, required: Sequence[Node], setting: SampleOptions, floats: Any
+    ) -> EvaluationPoint:
         """Return a point of a graph."""
         previous = self.points.get(graph)
-        required = _required(graph, self.options)
         point = sample_point(graph, required, setting, self.seed, floats, previous)
         self.points[graph] = point
         return point
 
-    def gaps(self, pairs: Any, before: Any, after: Any, initial: Any) -> Iterator[ValueMismatch]:
-        """Yield the differences of fetches and variables."""
-        rtol, atol = self.options.rtol, self.options.atol
-        for name, a, b in pairs:
-            message = difference_message(a, b, rtol, atol)
+    def gaps(self, triples: Iterable[tuple[str, Any, Any]]) -> Iterator[ValueMismatch]:
+        """Yield the differences between two values of a name."""
+        for name, a, b in triples:
+            message = difference_message(a, b, self.options.rtol, self.options.atol)
             if message is not None:
                 yield ValueMismatch(name, message, a, b)
+
+    def variable_gaps(
+        self, point: EvaluationPoint, after: VariableValues, point_b: EvaluationPoint
+    ) -> Iterator[ValueMismatch]:
+        """Yield the differences between variables that a run changes, or that the fetches read."""
+        start, start_b = _initial_values(point), _initial_values(point_b)
+        after_b = _variable_values(point_b)
+        compared = _changed(start, after) | _changed(start_b, after_b)
+        compared |= read_variables(self.a, _required(self.a, self.options))
+        compared |= read_variables(self.b, _required(self.b, self.options, b=True))
+        pairs = pair_variables(
+            *({key: side[key] for key in side if key in compared} for side in (start, start_b))
+        )
+        taken = set(pairs.values())
         # a variable of only one graph keeps its initial value in the other
-        for key in dict.fromkeys((*before, *after)):
-            a, b = before.get(key, initial.get(key)), after.get(key, initial.get(key))
-            message = difference_message(a, b, rtol, atol)
-            if message is not None:
-                message = message.replace("dead", "without a value").replace("live", "with one")
-                yield ValueMismatch(f"variable {key[1]}", message, a, b)
+        triples = [
+            (key, after[key], after_b[pairs[key]] if key in pairs else start[key])
+            for key in start
+            if key in compared
+        ]
+        triples += [
+            (key, start_b[key], after_b[key])
+            for key in start_b
+            if key in compared and key not in taken
+        ]
+        for gap in self.gaps((f"variable {key[1]}", a, b) for key, a, b in triples):
+            message = gap.message.replace("dead", "without a value").replace("live", "with one")
+            yield replace(gap, message=message)
 
     def difference(
         self,
@@ -273,13 +403,14 @@ class _ComparisonCase:
         return RunDiff(self.options.fetches, gaps=gaps, failure=failure, first=first, inputs=inputs)
 
 
-def _has_tensor(graph: Graph, name: str) -> bool:
-    return name.rpartition(":")[0] in graph
-
-
 def _variable_values(point: EvaluationPoint) -> dict[tuple[str, str], Any]:
     """Return the values of the variables after a run."""
     return {key: cell.value for key, cell in point.cells().items()}
+
+
+def _changed(start: VariableValues, after: VariableValues) -> set[VariableKey]:
+    """Return the variables that a run has changed."""
+    return {key for key, value in after.items() if value is not start.get(key)}
 
 
 def _initial_values(point: EvaluationPoint) -> dict[tuple[str, str], Any]:

@@ -20,6 +20,7 @@ from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.op import lookup
+from cfgraph.runtime.engine.deadlock import MISSING_VALUE_CODE
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.feeds.conversion import feed_value
@@ -243,8 +244,15 @@ class EvaluationPoint:
             if previous is not None and is_stateless and previous._io == io
             else self._new_session(None if previous is None else previous._session)
         )
+        stored = {key: cell.value for key, cell in self.cells().items()}
         for name in inits:
             self._session.run((), self.feeds, [name], **self._limits)
+        # the variables that `inits` assigned
+        self.initialized = {
+            key
+            for key, cell in self.cells().items()
+            if cell.initialized and cell.value is not stored.get(key)
+        }
         self._initial_values = {cell: cell.value for cell in self.cells().values()}
 
     def variables(self, required: Iterable[Node]) -> dict[Node, Variable]:
@@ -273,8 +281,12 @@ class EvaluationPoint:
         *,
         targets: Sequence[str] = (),
         trace: Observer | None = None,
+        allow_missing: bool = False,
     ) -> list[Any]:
-        """Return values of tensors (None if dead), with other tensors and variables replaced."""
+        """Return values of tensors, with other tensors and variables replaced.
+
+        None stands for a dead tensor, and with `allow_missing` for one that gets no value.
+        """
         for cell, value in self._initial_values.items():
             cell.value = value
         feeds = dict(self.feeds)
@@ -287,8 +299,22 @@ class EvaluationPoint:
         if not self._can_reuse_session:
             self._session = self._new_session(self._session)
         return self._session.run(
-            fetches, feeds, targets, allow_dead=True, trace=trace, **self._limits
+            fetches,
+            feeds,
+            targets,
+            allow_dead=True,
+            allow_missing=allow_missing,
+            trace=trace,
+            **self._limits,
         )
+
+    def lacks_value(self, name: str) -> bool:
+        """Return true if no token reaches a tensor, so that it is neither live nor dead."""
+        try:
+            self.run([name])
+        except ExecutionError as error:
+            return error.code == MISSING_VALUE_CODE
+        return False
 
     def run_functional(
         self, fetches: Sequence[str], targets: Sequence[str] = ()

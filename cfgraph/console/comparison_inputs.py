@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,22 +132,25 @@ def prepare_inputs(
     names: SignatureNames,
     needed: Iterable[Node] | None,
     fed: Graph | None = None,
+    skipped_feed: Callable[[str], bool] = lambda name: False,
 ) -> PreparedInputs:
     """Read the feeds, and the variables that `needed` nodes and the initializers need, or all.
 
-    Feeds are those of the graph `fed`, by default of the source. Raises UsageError for inputs that
-    do not fit.
+    Feeds are those of the graph `fed`, by default of the source, except for a `skipped_feed`.
+    Raises UsageError for inputs that do not fit.
     """
     graph = source.graph
     inits = [graph[name.removeprefix("^")] for name in inputs.init]
-    feeds = read_feeds(fed or graph, inputs.feed, inputs.feeds, inputs.seed or 0, names.inputs)
+    seed = inputs.seed or 0
+    fed = fed or graph
+    feeds = read_feeds(fed, inputs.feed, inputs.feeds, seed, names.inputs, skipped_feed)
     variables = VariableSource(inputs.variables, inputs.allow_io)
     return PreparedInputs(
         graph,
         feeds,
         [node.name for node in inits],
         DEFAULT_MAX_ITERATIONS if inputs.max_iterations is None else inputs.max_iterations,
-        inputs.seed or 0,
+        seed,
         variables.state(source, None if needed is None else [*needed, *inits]),
         variables.io_policy(source),
     )

@@ -36,6 +36,24 @@ class SignatureNames:
     selected: SavedSignature | None = None
     unselected_owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
+    @classmethod
+    def of_all(cls, graph: Graph, signatures: Iterable[SavedSignature]) -> SignatureNames:
+        """Return the names of several signatures, as `SIGNATURE/NAME`."""
+        inputs, outputs = dict[str, str](), dict[str, str]()
+        for signature in signatures:
+            for names, tensors in ((inputs, signature.inputs), (outputs, signature.outputs)):
+                found = _in_graph(graph, tensors)
+                names.update({f"{signature.name}/{name}": found[name] for name in found})
+        return cls(inputs, outputs)
+
+    def in_graph(self, graph: Graph) -> SignatureNames:
+        """Return the names of tensors that another graph has, too."""
+        kept = [
+            {name: tensor for name, tensor in names.items() if _has_tensor(graph, tensor)}
+            for names in (self.inputs, self.outputs)
+        ]
+        return SignatureNames(kept[0], kept[1])
+
     def tensor(self, name: str) -> str:
         """Return the tensor that a name of the signature stands for, or the name itself."""
         return self.inputs.get(name) or self.outputs.get(name, name)

@@ -73,7 +73,7 @@ def prepare_comparison(
     runs: ComparedRuns, source: Source, names: SignatureNames, *, by_signature: bool = False
 ) -> PreparedComparison:
     """Copy the graph and read the inputs. Raises UsageError if they do not fit the graph."""
-    from cfgraph.console.comparisons.diff_run import comparison_options
+    from cfgraph.console.comparisons.run_options import comparison_options
 
     require_single_stdin(source, runs.inputs.feed)
     original = replace(source, graph=copy_graph(source.graph))

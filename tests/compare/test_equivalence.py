@@ -190,6 +190,28 @@ def test_variables_start_equal_and_are_compared_after_the_run() -> None:
     assert [gap.what for gap in delta.gaps] == ["variable w"]
 
 
+BORROWED = """
+x = Placeholder() {dtype=float32, shape=[]}
+w = VarHandleOp() {dtype=float32, shape=[], shared_name="w"}
+set = AssignVariableOp(w, x) {dtype=float32}
+y = Identity(x, ^set)
+read = ReadVariableOp(w) {dtype=float32}
+"""
+
+
+@pytest.mark.parametrize(("fetch", "warnings"), [("y:0", 0), ("read:0", 1)])
+def test_values_that_one_graph_lends_are_reported_if_they_are_read(
+    fetch: str, warnings: int
+) -> None:
+    a, b = (cfgraph.loads(BORROWED.encode()) for _ in range(2))
+    session = cfgraph.Session(a)
+    session.run([], {"x": 3}, ["set"])
+    setting = SampleOptions(state=session.state)
+    options = ComparisonRunOptions(setting, (fetch,), independent=True)
+    delta = compare_runs(a, b, options)
+    assert (bool(delta), len(delta.notices)) == (False, warnings)
+
+
 def test_without_fetches_side_effects_are_compared() -> None:
     text = STATE[: STATE.index("read = ")] + "more = AssignAddVariableOp(w, x, ^assign)\n"
     graph = cfgraph.loads(text.encode())

@@ -50,6 +50,9 @@ class PairOracle:
             cases=1,
             seed=options.seed + max(delta.cases - 1, 0),
             fetches=(),
+            missing=(),
+            names_of_b={**options.names_of_b, **delta.paired},
+            independent=False,
             locate=False,
         )
         return PairOracle(single, seconds), delta

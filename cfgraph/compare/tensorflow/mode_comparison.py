@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.analysis.summary import effect_targets, node_outputs, sinks, without_io_nodes
@@ -24,6 +25,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, Unsupported, UsageError
 from cfgraph.ir.dtypes import resource
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline
 
@@ -70,11 +72,22 @@ def compare_modes(
         case = _ModeCase(
             pool, graph, mode, against, options, options.seed + number, previous, without
         )
-        delta = replace(case.compare(), cases=number + 1, targets=tuple(options.targets))
+        delta = replace(
+            case.compare(),
+            cases=number + 1,
+            targets=tuple(options.targets),
+            notices=tuple(_missing_finding(name) for name in case.missing),
+        )
         if delta:
             break
         previous = case.point
     return delta
+
+
+def _missing_finding(name: str) -> Finding:
+    """Report a fetch that TensorFlow, too, would wait for."""
+    node = split_tensor_name(name)[0]
+    return Finding("CFG707", "note", f"not compared: {name} has no value in cfgraph", node)
 
 
 def _has_value(graph: Graph, name: str) -> bool:
@@ -112,15 +125,20 @@ class _ModeCase:
             lambda floats: sample_point(
                 self.graph, roots, options.setting, self.seed, floats, previous
             ),
-            lambda point: point.run(options.fetches, targets=options.targets),
+            lambda point: point.run(options.fetches, targets=options.targets, allow_missing=True),
         )
         _reject_handles(self.graph, point)
+        pairs = zip(options.fetches, values, strict=True)
+        self.missing = [name for name, value in pairs if value is None and point.lacks_value(name)]
+        if self.missing and len(self.missing) == len(options.fetches):
+            point.run(self.missing)  # which raises the error of one of them
         return point, values
 
     def compare(self) -> RunDiff:
         """Run both sides and compare."""
-        fetches, targets = self.options.fetches, self.options.targets
-        expected = ModeValues(dict(zip(fetches, self.expected, strict=True)))
+        pairs = zip(self.options.fetches, self.expected, strict=True)
+        expected = ModeValues({name: value for name, value in pairs if name not in self.missing})
+        fetches, targets = tuple(expected.values), self.options.targets
         if self.against is not None:
             expected = self.run(self.against, fetches, targets)
             if expected.failure is not None:

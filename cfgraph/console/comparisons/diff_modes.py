@@ -18,12 +18,12 @@ from cfgraph.console.comparisons.diff import (
     require_diff_options,
 )
 from cfgraph.console.comparisons.diff_run import (
-    comparison_options,
     print_runs,
     run_side_text,
     runs_json,
     runs_summary,
 )
+from cfgraph.console.comparisons.run_options import comparison_options, require_no_second_graph
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.errors import Unsupported, UsageError
 
@@ -69,6 +69,7 @@ def diff_modes(path: str, second: str | None, modes: ModeOptions, options: DiffO
         raise UsageError("--with compares runs", hint="add --run")
     source = read_graph(path)
     require_single_stdin(source, options.runs.inputs.feed)
+    require_no_second_graph(options.runs)
     run_options = comparison_options(options.runs, source)
     deltas: dict[Mode, RunDiff] = {}
     unsupported: dict[Mode, Unsupported] = {}

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.cli.options import split_list
 from cfgraph.cli.output import Page, page
-from cfgraph.cli.transform_options import ComparedRuns
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
 from cfgraph.compare.equivalence import (
-    DEFAULT_CASES,
-    ComparisonRunOptions,
     compare_runs,
     first_race,
 )
-from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
-from cfgraph.console.comparison_inputs import VariableSource, prepare_inputs, requested_fetches
 from cfgraph.console.comparisons.diff import (
     DiffOptions,
     DiffResult,
@@ -31,88 +24,11 @@ from cfgraph.console.comparisons.diff import (
     print_changes,
     print_diff_result,
 )
-from cfgraph.console.graph_files import Source, require_single_stdin, saved_model_folder
-from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.console.comparisons.run_options import pair_options
+from cfgraph.console.graph_files import require_single_stdin
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
-from cfgraph.errors import UsageError
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_names
-from cfgraph.ir.node import node_name
-
-_MAX_SIZE_DIGITS: Final = 10
-
-
-def comparison_options(
-    runs: ComparedRuns,
-    source: Source,
-    names: SignatureNames | None = None,
-    *,
-    by_signature: bool = False,
-) -> ComparisonRunOptions:
-    """Resolve runs for a graph. Raises UsageError for options that do not fit it.
-
-    With `by_signature`, or a signature that is named, the default fetches are its outputs.
-    """
-    graph, inputs, cases = source.graph, runs.inputs, runs.cases
-    names = names or signature_names(source, inputs.signature, inputs.variables)
-    request = requested_fetches(graph, runs.fetches, names)
-    if (by_signature or inputs.signature is not None) and not runs.fetches.is_set:
-        request.default()
-    named = [*(item.node for item in request.tensors), *request.targets]
-    prepared = prepare_inputs(inputs, source, names, named or None)
-    setting = SampleOptions(
-        prepared.feeds,
-        prepared.inits,
-        read_sizes(graph, cases.size, names.inputs),
-        prepared.max_iterations,
-        state=prepared.state,
-        io=prepared.io,
-    )
-    return ComparisonRunOptions(
-        setting,
-        tuple(item.name for item in request.tensors),
-        tuple(node.name for node in request.targets),
-        DEFAULT_CASES if cases.cases is None else cases.cases,
-        prepared.seed,
-        cases.rtol,
-        cases.atol,
-    )
-
-
-def read_sizes(
-    graph: Graph, texts: Iterable[str], names: Mapping[str, str] | None = None
-) -> DimensionSizes:
-    """Parse sizes of unknown dimensions: `4` for all, `x=4` or `x=4,8` for one tensor.
-
-    `names` are further names of tensors, which take precedence.
-
-    Raises UsageError for malformed text, and for two texts of a tensor or of all.
-    """
-    names, first = names or {}, dict[str, str]()
-    by_name: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        name, sign, numbers = text.rpartition("=")
-        sizes = tuple(_parse_size(text, number) for number in split_list(numbers))
-        if not sizes or not (sign or len(sizes) == 1):
-            raise _size_error(text)
-        subject = graph.tensor(names.get(name, name)).name if sign else ""
-        if subject in by_name:
-            message = f"two values of --size: {first[subject]} and {text}"
-            raise UsageError(message, hint="remove one of them")
-        by_name[subject], first[subject] = sizes, text
-    (default,) = by_name.pop("", (DimensionSizes().default,))
-    return DimensionSizes(default, by_name)
-
-
-def _parse_size(text: str, number: str) -> int:
-    if not (number.isascii() and number.isdigit() and len(number) < _MAX_SIZE_DIGITS):
-        raise _size_error(text)
-    return int(number)
-
-
-def _size_error(text: str) -> UsageError:
-    return UsageError(f"invalid --size {text}", hint="write --size 4 or --size x=4,8")
-
 
 MAX_DIFFERENCES: Final = 10
 _MAX_FEED_ELEMENTS: Final = 32
@@ -128,13 +44,16 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
         )
         out.line("  mistakes of lowering itself are therefore not detected")
     _print_races(out, delta.races)
+    for notice in delta.notices:
+        _print_notice(out, notice)
     for name in delta.missing:
         out.line(f"{name}: missing in B", "red")
     if not delta:
         out.line(f"no differences: {_agreement_text(delta)}", "green")
         return
     if not delta.gaps and not delta.failure:
-        out.line(f"everything else agrees: {_agreement_text(delta)}", "dim")
+        if delta.cases:
+            out.line(f"everything else agrees: {_agreement_text(delta)}", "dim")
         return
     for gap in delta.gaps if full else delta.gaps[:MAX_DIFFERENCES]:
         _print_difference(out, gap)
@@ -158,11 +77,20 @@ def _print_races(out: Page, races: Mapping[str, Finding]) -> None:
         out.spans([(out.wrapped(text), "yellow")])
 
 
+def _print_notice(out: Page, notice: Finding) -> None:
+    style = "yellow" if notice.level == "warning" else "dim"
+    out.spans([(out.wrapped(f"{notice.level}: {notice.message}"), style)])
+    if notice.hint:
+        out.line(out.wrapped(f"  hint: {notice.hint}"), "dim")
+
+
 def _agreement_text(delta: RunDiff) -> str:
-    count = len(delta.fetches)
+    count, without = len(delta.fetches), len(delta.no_value)
     what = f"{count} fetch{'es' * (count != 1)}" if count else "the runs"
     verb = "agrees" if count == 1 else "agree"
-    return f"{what} {verb} in {delta.cases} case{'s' * (delta.cases != 1)}"
+    some = f"{without} of them have" if without > 1 else "one of them has"
+    exception = f"; {some if count > 1 else 'it has'} no value in either graph" * (without > 0)
+    return f"{what} {verb} in {delta.cases} case{'s' * (delta.cases != 1)}{exception}"
 
 
 def _print_difference(out: Page, gap: ValueMismatch) -> None:
@@ -230,6 +158,9 @@ def runs_json(delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> di
         "fetches": delta.fetches,
         "not_in_b": delta.missing,
         "not_compared": list(delta.races),
+        "no_value": delta.no_value,
+        "paired": delta.paired,
+        "warnings": [item.message for item in delta.notices if item.level == "warning"],
         "lowered": delta.lowered,
         "differences": [
             {
@@ -262,7 +193,7 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
     for source in sources:
         require_single_stdin(source, options.runs.inputs.feed)
     graphs = sources[0].graph, sources[1].graph
-    delta = compare_runs(*graphs, _pair_options(sources, options))
+    delta = compare_runs(*graphs, pair_options(sources, options.runs))
     if options.node_data:
         options.node_data.write_runs(sources, delta)
     return print_diff_result(
@@ -278,27 +209,3 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
             text=lambda: print_runs(page(options.color), delta, graphs, options.full),
         ),
     )
-
-
-def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOptions:
-    """Resolve the options; variables stored with only one graph are used for both."""
-    first = comparison_options(options.runs, sources[0])
-    io = first.setting.io.with_roots(*filter(None, [saved_model_folder(sources[1])]))
-    first = replace(first, setting=replace(first.setting, io=io))
-    if options.runs.inputs.variables is not None:
-        return first
-    graph = sources[1].graph
-    second = VariableSource(allow_io=options.runs.inputs.allow_io).state(
-        sources[1], _requested_nodes(graph, first)
-    )
-    if first.setting.state is None:
-        return replace(first, setting=replace(first.setting, state=second))
-    return replace(first, state_of_b=second)
-
-
-def _requested_nodes(graph: Graph, request: ComparisonRunOptions) -> list[Node] | None:
-    """Return the nodes that a request names, or None if it names no fetch or target."""
-    names = [*request.fetches, *request.targets, *request.setting.inits]
-    nodes = [graph.nodes.get(node_name(name)) for name in names]
-    restricted = request.fetches or request.targets
-    return [node for node in nodes if node is not None] if restricted else None

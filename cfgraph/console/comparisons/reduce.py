@@ -19,8 +19,13 @@ from cfgraph.compare.reduce.reduce_graph import reduce_graph
 from cfgraph.compare.reduce.reduce_pair import reduce_pair
 from cfgraph.compare.reduce.search import ReductionStep
 from cfgraph.compare.reduce.subject import Subject
-from cfgraph.console.comparisons.diff_run import comparison_options, print_runs, runs_json
+from cfgraph.console.comparisons.diff_run import print_runs, runs_json
 from cfgraph.console.comparisons.failing_command import CommandOptions, CommandOracle, command_text
+from cfgraph.console.comparisons.run_options import (
+    comparison_options,
+    pair_options,
+    require_no_second_graph,
+)
 from cfgraph.console.graph_files import (
     Source,
     artifact,
@@ -99,6 +104,7 @@ def reduce_command(
     subject = Subject((source.graph,))
     before = subject.nodes
     result = oracle.require_failure(subject)
+    require_no_second_graph(runs)
     options = comparison_options(runs, source) if runs.is_set else None
     files = ReducedFiles((output,), outputs.to)
     with files.kept_on_interruption():
@@ -143,8 +149,8 @@ def reduce_against(
     require_distinct_paths(output, other, "reduced second graph")
     if path == second == STDIN:
         raise UsageError("standard input can be read only once")
-    sources = [read_graph(name) for name in (path, second)]
-    options = comparison_options(runs, sources[0])
+    sources = read_graph(path), read_graph(second)
+    options = pair_options(sources, runs)
     subject = Subject(tuple(source.graph for source in sources))
     oracle, difference = PairOracle.compare(subject, options)
     files = ReducedFiles((output, other), outputs.to)

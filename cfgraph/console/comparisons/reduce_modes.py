@@ -15,7 +15,7 @@ from cfgraph.compare.reduce.subject import Subject
 from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
 from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
 from cfgraph.console.comparisons.diff_modes import ModeOptions
-from cfgraph.console.comparisons.diff_run import comparison_options, print_runs, runs_json
+from cfgraph.console.comparisons.diff_run import print_runs, runs_json
 from cfgraph.console.comparisons.mode_report import ModeFault, simplest_fault, write_report
 from cfgraph.console.comparisons.reduce import (
     ReducedFiles,
@@ -23,6 +23,7 @@ from cfgraph.console.comparisons.reduce import (
     print_reduction_json,
     require_file,
 )
+from cfgraph.console.comparisons.run_options import comparison_options, require_no_second_graph
 from cfgraph.console.graph_files import read_graph, require_single_stdin
 from cfgraph.errors import UsageError
 
@@ -48,6 +49,7 @@ def reduce_in_mode(
     output = require_file(outputs, path, hint=_OUTPUT_HINT)
     source = read_graph(path)
     require_single_stdin(source, runs.inputs.feed)
+    require_no_second_graph(runs)
     options = replace(comparison_options(runs, source), locate=False)
     files = ReducedFiles((output,), outputs.to)
     with modes.pool() as pool, files.kept_on_interruption():

@@ -135,10 +135,11 @@ def saved_model_commands(graph: Graph, path: str, contents: SavedModelContents) 
     folder = shlex.quote(path)
     name = shlex.quote(signature.name)
     strings = [item for item in signature.inputs if item.dtype.kind == "string"]
+    values = f" --variables {folder}" if contents.saver else ""
     commands = [
         f"cfgraph show {folder} --html model.html",
         f"cfgraph lower {folder} -o lowered.pb",
-        f"cfgraph diff {folder} lowered.pb --run --signature {name}{_feeds(strings)}",
+        f"cfgraph diff {folder} lowered.pb --run --signature {name}{values}{_feeds(strings)}",
     ]
     ys, xs = _floats(signature.outputs), _floats(signature.inputs)
     if ys and xs and not any(map(_has_no_gradient, ops)):

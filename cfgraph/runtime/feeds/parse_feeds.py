@@ -18,7 +18,7 @@ import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -202,10 +202,11 @@ def read_feeds(
     archives: Iterable[str] = (),
     seed: int = 0,
     names: Mapping[str, str] | None = None,
+    skipped: Callable[[str], bool] = lambda name: False,
 ) -> dict[str, Any]:
     """The arrays to feed by tensor name, from the archives, then from each `NAME=VALUE`.
 
-    `names` are further names of tensors, which take precedence.
+    `names` are further names of tensors, which take precedence; a `skipped` name is ignored.
 
     Raises UsageError for a name or value that does not fit the graph, and for two values of a
     tensor; InvalidInput for a file without arrays.
@@ -214,12 +215,14 @@ def read_feeds(
     texts: dict[str, str] = {}
     names = names or {}
     for path in archives:
-        arrays.update(_archive(graph, path, names))
+        arrays.update(_archive(graph, path, names, skipped))
     for text in feeds:
         if text.startswith("@"):
-            arrays.update(_archive(graph, text[1:], names))
+            arrays.update(_archive(graph, text[1:], names, skipped))
             continue
         name, value = split_feed(text)
+        if skipped(name):
+            continue
         tensor = _feed_tensor(graph, name, names)
         if tensor.name in texts:
             raise repeated_value_error("feed", tensor, texts[tensor.name], text)
@@ -280,9 +283,13 @@ def _signature_input_hint(graph: Graph, name: str) -> str | None:
     return f"did you mean {listed}? {names}"
 
 
-def _archive(graph: Graph, path: str, names: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+def _archive(
+    graph: Graph, path: str, names: Mapping[str, str], skipped: Callable[[str], bool]
+) -> Iterator[tuple[str, Any]]:
     arrays = _json_archive(path) if path.endswith(".json") else read_npz(path)
     for name, value in arrays:
+        if skipped(name):
+            continue
         tensor = _feed_tensor(graph, name, names)
         with _error_prefix(f"feed {tensor.name}, from {path}"):
             dtype, shape = feed_type(graph, tensor)

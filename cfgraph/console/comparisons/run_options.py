@@ -1,0 +1,243 @@
+"""Options of compared runs, for one graph or for two files with signatures and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input
+from cfgraph.analysis.findings import Finding
+from cfgraph.cli.options import split_list
+from cfgraph.cli.transform_options import ComparedRuns, RunInputs
+from cfgraph.compare.equivalence import DEFAULT_CASES, ComparisonRunOptions, has_output
+from cfgraph.compare.pairing import pair_by_kind, pairs_finding
+from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
+from cfgraph.console.comparison_inputs import VariableSource, prepare_inputs, requested_fetches
+from cfgraph.console.graph_files import Source, saved_model_contents
+from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.node import node_name
+from cfgraph.ir.serde.saved_model import SavedSignature, SignatureTensor
+from cfgraph.runtime.feeds.parse_feeds import read_feeds
+
+_MAX_SIZE_DIGITS: Final = 10
+
+
+def comparison_options(
+    runs: ComparedRuns,
+    source: Source,
+    names: SignatureNames | None = None,
+    *,
+    by_signature: bool = False,
+    skipped_feed: Callable[[str], bool] = lambda name: False,
+) -> ComparisonRunOptions:
+    """Resolve runs for a graph. Raises UsageError for options that do not fit it.
+
+    With `by_signature`, or a signature that is named, the default fetches are its outputs. Feeds of
+    a `skipped_feed` are those of another graph.
+    """
+    graph, inputs, cases = source.graph, runs.inputs, runs.cases
+    names = names or signature_names(source, inputs.signature, inputs.variables)
+    request = requested_fetches(graph, runs.fetches, names)
+    if (by_signature or inputs.signature is not None) and not runs.fetches.is_set:
+        request.default()
+    named = [*(item.node for item in request.tensors), *request.targets]
+    prepared = prepare_inputs(inputs, source, names, named or None, skipped_feed=skipped_feed)
+    setting = SampleOptions(
+        prepared.feeds,
+        prepared.inits,
+        read_sizes(graph, cases.size, names.inputs),
+        prepared.max_iterations,
+        state=prepared.state,
+        io=prepared.io,
+    )
+    return ComparisonRunOptions(
+        setting,
+        tuple(item.name for item in request.tensors),
+        tuple(node.name for node in request.targets),
+        cases=DEFAULT_CASES if cases.cases is None else cases.cases,
+        seed=prepared.seed,
+        rtol=cases.rtol,
+        atol=cases.atol,
+    )
+
+
+def require_no_second_graph(runs: ComparedRuns) -> None:
+    """Raise UsageError for variables of a second graph."""
+    if runs.inputs.variables_b is not None:
+        message = "--variables-b is for the second of two graphs"
+        raise UsageError(message, hint="write --variables for a single graph")
+
+
+def read_sizes(
+    graph: Graph, texts: Iterable[str], names: Mapping[str, str] | None = None
+) -> DimensionSizes:
+    """Parse sizes of unknown dimensions: `4` for all, `x=4` or `x=4,8` for one tensor.
+
+    `names` are further names of tensors, which take precedence.
+
+    Raises UsageError for malformed text, and for two texts of a tensor or of all.
+    """
+    names, first = names or {}, dict[str, str]()
+    by_name: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, sign, numbers = text.rpartition("=")
+        sizes = tuple(_parse_size(text, number) for number in split_list(numbers))
+        if not sizes or not (sign or len(sizes) == 1):
+            raise _size_error(text)
+        subject = graph.tensor(names.get(name, name)).name if sign else ""
+        if subject in by_name:
+            message = f"two values of --size: {first[subject]} and {text}"
+            raise UsageError(message, hint="remove one of them")
+        by_name[subject], first[subject] = sizes, text
+    (default,) = by_name.pop("", (DimensionSizes().default,))
+    return DimensionSizes(default, by_name)
+
+
+def _parse_size(text: str, number: str) -> int:
+    if not (number.isascii() and number.isdigit() and len(number) < _MAX_SIZE_DIGITS):
+        raise _size_error(text)
+    return int(number)
+
+
+def _size_error(text: str) -> UsageError:
+    return UsageError(f"invalid --size {text}", hint="write --size 4 or --size x=4,8")
+
+
+@dataclass(slots=True)
+class TensorPairs:
+    """Tensors of the second graph for those of the first that signatures name.
+
+    `missing` are outputs without a counterpart, `notices` report pairs with other names.
+    """
+
+    names_of_b: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    notices: list[Finding] = field(default_factory=list)
+
+    def add(self, first: SavedSignature, second: SavedSignature | None, b: Graph) -> None:
+        """Pair the tensors of two signatures; a graph without one has the same tensors."""
+        for what in ("input", "output"):
+            tensors: Sequence[SignatureTensor] = getattr(first, f"{what}s")
+            others = tensors if second is None else getattr(second, f"{what}s")
+            others = [item for item in others if has_output(b, item.tensor)]
+            by_name = {item.name: item for item in others}
+            pairs = {item: by_name[item.name] for item in tensors if item.name in by_name}
+            taken = set(pairs.values())
+            found = pair_by_kind(
+                {item: item[2:] for item in tensors if item not in pairs},
+                {item: item[2:] for item in others if item not in taken},
+            )
+            names = {item.name: other.name for item, other in found}
+            self.notices += pairs_finding(what, names)
+            pairs.update(found)
+            self.names_of_b.update({item.tensor: other.tensor for item, other in pairs.items()})
+            if what == "output":
+                self.missing += [item.tensor for item in tensors if item not in pairs]
+
+    def add_placeholders(self, a: SignatureNames, b: SignatureNames, graphs: GraphPair) -> None:
+        """Pair inputs of one graph, by node, with names of the signature of the other."""
+        first, second = graphs
+        for name, tensor in b.inputs.items():
+            if name in first and is_input(first[name]) and name not in second:
+                self.names_of_b.setdefault(f"{name}:0", tensor)
+        for name, tensor in a.inputs.items():
+            if name in second and is_input(second[name]) and not has_output(second, tensor):
+                self.names_of_b.setdefault(tensor, f"{name}:0")
+
+
+SourcePair = tuple[Source, Source]
+GraphPair = tuple[Graph, Graph]
+
+
+def pair_options(sources: SourcePair, runs: ComparedRuns) -> ComparisonRunOptions:
+    """Resolve the options of runs of two files. Raises UsageError for those that fit neither."""
+    a, b = sources
+    names_a, names_b, pairs = _paired_signatures(a, b, runs.inputs)
+    knows_a, knows_b = _feed_names(a.graph, names_a), _feed_names(b.graph, names_b)
+    options = comparison_options(
+        runs,
+        a,
+        names_a,
+        by_signature=bool(names_a.outputs),
+        skipped_feed=lambda name: knows_b(name) and not knows_a(name),
+    )
+    feeds_of_b = read_feeds(
+        b.graph,
+        runs.inputs.feed,
+        runs.inputs.feeds,
+        options.seed,
+        names_b.inputs,
+        lambda name: knows_a(name) or not knows_b(name),
+    )
+    options = replace(
+        options,
+        missing=tuple(name for name in options.fetches if name in pairs.missing),
+        names_of_b=pairs.names_of_b,
+        feeds_of_b=feeds_of_b,
+        notices=tuple(pairs.notices),
+        independent=True,
+    )
+    return _with_variables_of_b(b, runs, options)
+
+
+def _with_variables_of_b(
+    b: Source, runs: ComparedRuns, options: ComparisonRunOptions
+) -> ComparisonRunOptions:
+    """Restore the variables of the second graph; those of --variables are for both."""
+    inputs, setting = runs.inputs, options.setting
+    own = VariableSource(inputs.variables_b, inputs.allow_io)
+    io = setting.io.with_roots(*own.io_policy(b).roots)
+    options = replace(options, setting=replace(setting, io=io))
+    if inputs.variables is not None and inputs.variables_b is None:
+        return replace(options, state_of_b=setting.state)
+    names = map(options.name_of_b, options.fetches)
+    nodes = [b.graph.nodes.get(node_name(name)) for name in (*names, *options.targets)]
+    nodes += [b.graph.nodes.get(node_name(name)) for name in setting.inits] if nodes else []
+    wanted = [node for node in nodes if node is not None]
+    return replace(options, state_of_b=own.state(b, wanted if nodes else None))
+
+
+def _feed_names(graph: Graph, names: SignatureNames) -> Callable[[str], bool]:
+    """Return a test of names that a graph can be fed."""
+
+    def is_known(name: str) -> bool:
+        try:
+            fed_tensor(graph, names.inputs.get(name, name))
+        except UsageError:
+            return False
+        return True
+
+    return is_known
+
+
+def _paired_signatures(
+    a: Source, b: Source, inputs: RunInputs
+) -> tuple[SignatureNames, SignatureNames, TensorPairs]:
+    """Return the names of both graphs, and the pairs of the requested or default signatures.
+
+    Without a default signature these are all that have one name. A graph without signatures has
+    the tensors of the other's.
+    """
+    contents = saved_model_contents(a), saved_model_contents(b)
+    known = [item.signatures if item else {} for item in contents]
+    requested = inputs.signature
+    if not known[0] and known[1] and requested is not None:
+        names_b = signature_names(b, requested)
+        names_a = names_b.in_graph(a.graph)
+    else:
+        names_a = signature_names(a, requested, inputs.variables)
+        default = names_a.selected.name if names_a.selected else None
+        chosen = requested or (default if default in known[1] else None)
+        names_b = signature_names(b, chosen) if known[1] else names_a.in_graph(b.graph)
+    pairs = TensorPairs()
+    if names_a.selected is not None:
+        pairs.add(names_a.selected, names_b.selected, b.graph)
+    elif names_b.selected is None:
+        names_a = SignatureNames.of_all(a.graph, known[0].values())
+        for name, signature in known[0].items():
+            pairs.add(signature, known[1].get(name), b.graph)
+    pairs.add_placeholders(names_a, names_b, (a.graph, b.graph))
+    return names_a, names_b, pairs

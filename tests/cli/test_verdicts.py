@@ -1,0 +1,225 @@
+"""Verdicts of `diff --run` and `--verify` on files that name the same things differently."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+MODEL = """
+x = Placeholder() {dtype=float32, shape=[?,2]}
+w = VarHandleOp() {dtype=float32, shape=[2,2], shared_name="w"}
+read = ReadVariableOp(w) {dtype=float32}
+y = MatMul(x, read)
+"""
+
+
+@pytest.fixture
+def verdicts(fixtures: Path) -> Path:
+    return fixtures / "verdicts"
+
+
+@pytest.fixture
+def without_variables(verdicts: Path, tmp_path: Path) -> Path:
+    """The graph of a SavedModel without its variables."""
+    path = tmp_path / "retrained.pb"
+    with zipfile.ZipFile(verdicts / "lstm_retrained.zip") as archive:
+        path.write_bytes(archive.read("lstm_retrained/saved_model.pb"))
+    return path
+
+
+def text(path: Path, content: str) -> Path:
+    path.write_text(content)
+    return path
+
+
+def test_retrained_weights_are_a_difference(command: Any, verdicts: Path) -> None:
+    done = command("diff", verdicts / "lstm.zip", verdicts / "lstm_retrained.zip", "--run")
+    assert done.code == 1
+    assert "sequential/dense/kernel_1: 16 of 16 elements differ" in done.out
+
+
+@pytest.mark.parametrize("options", [(), ("--fetch", "output_0"), ("--signature", "serve")])
+def test_inputs_of_two_exports_are_paired_by_type_and_shape(
+    options: Any, command: Any, verdicts: Path
+) -> None:
+    done = command("diff", verdicts / "t1.zip", verdicts / "t2.zip", "--run", *options)
+    assert (done.code, done.lines) == (
+        0,
+        [
+            "note: input paired by type and shape: keras_tensor is keras_tensor_4 in B",
+            "no differences: 1 fetch agrees in 4 cases",
+        ],
+    )
+
+
+def test_a_feed_by_the_name_of_either_side_feeds_both(command: Any, verdicts: Path) -> None:
+    pair = verdicts / "t1.zip", verdicts / "t2.zip"
+    for name in ("keras_tensor", "keras_tensor_4"):
+        feed = f"{name}=f32[1,6,4]:normal"
+        done = command("diff", *pair, "--run", "--feed", feed, "--json")
+        assert (done.code, done.json["result"]["runs"]["equal"]) == (0, True), done.err
+
+
+def test_a_feed_that_no_side_knows_is_an_error(command: Any, verdicts: Path) -> None:
+    pair = verdicts / "t1.zip", verdicts / "t2.zip"
+    done = command("diff", *pair, "--run", "--feed", "keras_tensor_9=f32[1,6,4]:zeros")
+    assert done.code == 2
+    assert "feed keras_tensor_9: no node 'keras_tensor_9'" in done.err
+
+
+def test_the_outputs_of_the_signature_are_compared_by_default(command: Any, verdicts: Path) -> None:
+    done = command("diff", verdicts / "u1.zip", verdicts / "u2.zip", "--run", "--json")
+    assert done.code == 0
+    runs = done.json["result"]["runs"]
+    assert runs["fetches"] == ["StatefulPartitionedCall_1:0"]
+    assert (runs["not_in_b"], runs["warnings"]) == ([], [])
+
+
+WARNING = "B has no values of its own for 5 variables, sequential/dense/bias_1, "
+
+
+def test_variables_of_the_other_graph_are_a_warning_in_every_format(
+    command: Any, verdicts: Path, without_variables: Path
+) -> None:
+    pair = verdicts / "lstm.zip", without_variables, "--run"
+    plain = command("diff", *pair)
+    assert plain.code == 0
+    assert plain.lines[0].startswith(f"warning: {WARNING}")
+    document = command("diff", *pair, "--json").json
+    assert document["exit_code"] == 0
+    assert document["result"]["runs"]["warnings"][0].startswith(WARNING)
+    assert [item["code"] for item in document["findings"]] == ["CFG807"]
+    outputs = {
+        name: command("diff", *pair, "--format", name).out.replace("\\", "")
+        for name in ("markdown", "github", "sarif", "junit")
+    }
+    assert [name for name, out in outputs.items() if WARNING not in out] == []
+    assert "no differences" not in outputs["markdown"]
+    assert outputs["github"].startswith("::warning ")
+    assert json.loads(outputs["sarif"])["runs"][0]["results"][0]["level"] == "warning"
+    assert ElementTree.fromstring(outputs["junit"]).get("failures") == "0"
+
+
+def test_variables_that_only_the_second_graph_has_are_a_warning_too(
+    command: Any, verdicts: Path, without_variables: Path
+) -> None:
+    done = command("diff", without_variables, verdicts / "lstm.zip", "--run")
+    assert done.code == 0
+    assert "warning: A has no values of its own for 5 variables" in done.out
+
+
+def test_variables_that_the_options_name_are_no_warning(
+    command: Any, verdicts: Path, without_variables: Path
+) -> None:
+    pair = verdicts / "lstm.zip", without_variables
+    both = command("diff", *pair, "--run", "--variables", verdicts / "lstm.zip")
+    assert (both.code, both.out) == (0, "no differences: 1 fetch agrees in 4 cases\n")
+    own = command("diff", *pair, "--run", "--variables-b", verdicts / "lstm_retrained.zip")
+    assert (own.code, "warning" in own.out) == (1, False)
+
+
+def test_a_graph_that_reads_no_variables_is_no_warning(
+    command: Any, verdicts: Path, tmp_path: Path
+) -> None:
+    frozen = tmp_path / "frozen.pb"
+    model = verdicts / "lstm.zip"
+    assert command("freeze", model, "--fetch", "output_0", "-o", frozen).code == 0
+    for pair in ((model, frozen), (frozen, model)):
+        done = command("diff", *pair, "--run", "--fetch", "StatefulPartitionedCall_1:0")
+        assert (done.code, done.out) == (0, "no differences: 1 fetch agrees in 4 cases\n")
+
+
+def test_an_input_without_a_counterpart_is_an_error_if_the_fetches_need_it(
+    command: Any, tmp_path: Path
+) -> None:
+    more = "scale = Placeholder() {dtype=float32, shape=[2]}\nz = Mul(y, scale)\n"
+    a, b = text(tmp_path / "a.graph", MODEL), text(tmp_path / "b.graph", MODEL + more)
+    agrees = command("diff", a, b, "--run", "--fetch", "y")
+    assert agrees.code == 0, agrees.err
+    scaled = MODEL.replace("y = ", "product = ") + more.replace("y,", "product,")
+    changed = text(tmp_path / "c.graph", scaled.replace("z = ", "y = "))
+    for pair, where in (((a, changed), "of B has no counterpart in A"), ((changed, a), "of A has")):
+        done = command("diff", *pair, "--run", "--fetch", "y")
+        assert done.code == 2
+        assert f"input scale:0 (float32[2]) {where}" in done.err
+        assert "--feed 'scale=f32[2]:uniform(-1,1)'" in done.err
+    fed = command("diff", a, changed, "--run", "--fetch", "y", "--feed", "scale=[1,1]")
+    assert fed.code == 0, fed.err
+
+
+DIFFERENCE = """
+FIRST = Placeholder() {dtype=float32, shape=[]}
+SECOND = Placeholder() {dtype=float32, shape=[]}
+y = Sub(FIRST, SECOND)
+"""
+
+
+def test_two_inputs_of_one_type_without_namesakes_are_not_guessed(
+    command: Any, tmp_path: Path
+) -> None:
+    a = text(tmp_path / "a.graph", DIFFERENCE.replace("FIRST", "p").replace("SECOND", "q"))
+    b = text(tmp_path / "b.graph", DIFFERENCE.replace("FIRST", "s").replace("SECOND", "t"))
+    done = command("diff", a, b, "--run")
+    assert done.code == 2
+    assert "inputs p:0 (float32[]), q:0 (float32[]) of A have no counterpart in B" in done.err
+
+
+def test_variables_with_other_names_and_no_values_are_paired(command: Any, tmp_path: Path) -> None:
+    a = text(tmp_path / "a.graph", MODEL)
+    b = text(tmp_path / "b.graph", MODEL.replace('"w"', '"v"').replace("w =", "v ="))
+    text(b, b.read_text().replace("(w)", "(v)"))
+    done = command("diff", a, b, "--run")
+    assert (done.code, done.lines) == (
+        0,
+        [
+            "note: variable paired by type and shape: w is v in B",
+            "no differences: 1 fetch agrees in 4 cases",
+        ],
+    )
+
+
+def test_a_fetch_without_a_value_in_both_graphs_agrees(command: Any, verdicts: Path) -> None:
+    file = verdicts / "fetch_without_value.pb.gz"
+    feeds = "--feed", "use_next=false", "--feed", "numbers=[3,4]"
+    done = command("diff", file, file, "--run", *feeds)
+    agrees = "no differences: 9 fetches agree in 4 cases; 4 of them have no value in either graph\n"
+    assert (done.code, done.out) == (0, agrees)
+    runs = command("diff", file, file, "--run", *feeds, "--json").json["result"]["runs"]
+    assert "cond/gradients/b_count_3:0" in runs["no_value"]
+    assert "out:0" not in runs["no_value"]
+
+
+@pytest.mark.parametrize("verb", ["optimize", "cluster", "lower"])
+def test_a_fetch_without_a_value_is_verified(
+    verb: str, command: Any, verdicts: Path, tmp_path: Path
+) -> None:
+    file = verdicts / "fetch_without_value.pb.gz"
+    done = command(verb, file, "--verify", "-o", tmp_path / "o.pb")
+    assert (done.code, (tmp_path / "o.pb").exists()) == (0, True), done.err
+
+
+def test_a_value_that_only_one_graph_has_is_a_difference(command: Any, tmp_path: Path) -> None:
+    never = (
+        "x = Const() {dtype=float32, value=float32[]:1}\n"
+        "p = Const() {dtype=bool, value=bool[]:false}\n"
+        "s = Switch(x, p)\nm = Identity(s:1)\ny = Identity(m)\nz = Identity(x)\n"
+    )
+    a = text(tmp_path / "a.graph", never)
+    b = text(tmp_path / "b.graph", never.replace("s:1", "s"))
+    done = command("diff", a, b, "--run", "--fetch", "y", "--fetch", "z")
+    assert (done.code, "y:0: dead in A, live in B" in done.out) == (1, True)
+
+
+@pytest.mark.parametrize("option", [("--fetch", "y"), ("--target", "y")])
+def test_a_node_that_only_the_first_graph_has_is_a_difference(
+    option: Any, command: Any, tmp_path: Path
+) -> None:
+    a = text(tmp_path / "a.graph", MODEL)
+    b = text(tmp_path / "b.graph", MODEL.replace("y = ", "z = "))
+    done = command("diff", a, b, "--run", *option)
+    assert (done.code, "missing in B" in done.out) == (1, True)
