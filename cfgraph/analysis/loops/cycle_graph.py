@@ -1,6 +1,8 @@
 """Dependency graph of a clustering that stays acyclic while vertices merge (as GraphCycles does).
 
-Each loop is one vertex more: its Exits depend on all of its Enters. The topological order is
+Each loop is one vertex more: its Exits depend on all of its Enters. A loop that waits for its own
+Exits so is not one step: two vertices merge only if they wait for the same late Enters
+(`late_enters`), which leaves unchanged what each Exit waits for. The topological order is
 maintained by a two-way search over an ordered list, as in Haeupler et al., "Incremental cycle
 detection, topological ordering, and strong component maintenance" (2012): to find out whether a
 merge closes a cycle, only the vertices between the two ends in the order are searched."""
@@ -8,17 +10,19 @@ merge closes a cycle, only the vertices between the two ends in the order are se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Final
 
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
+from cfgraph.analysis.loops.late_enters import late_enters
 from cfgraph.ir.graph import Node
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
 
+_NONE: Final[frozenset[Node]] = frozenset()
 # between neighbors at first
 _GAP: Final = 1 << 32
 
@@ -141,7 +145,8 @@ class CycleGraph:
 
     An edge to a consumer of a `transparent` node starts from the predecessors of that node.
     `in_cycle` are the nodes between loops that depend on themselves once each loop is one vertex,
-    and `tangled` are the frames of those loops.
+    and those in a loop that wait for themselves over several iterations. `tangled` are the frames
+    of those loops, and of inner ones whose Exits wait for different `late_enters` of them.
     """
 
     def __init__(self, frames: Frames, transparent: Collection[Node] = frozenset()) -> None:
@@ -154,10 +159,15 @@ class CycleGraph:
         # by rank, of vertices with many neighbors: successors, and predecessors from the last
         self._later: dict[Vertex, Heap] = {}
         self._earlier: dict[Vertex, Heap] = {}
-        self._connect(frames, transparent)
+        # the late Enters that it waits for, by vertex
+        self._waits_for: dict[Vertex, frozenset[Node]] = {}
+        send_of = unique_sends_by_recv(frames)
+        self._connect(frames, transparent, send_of)
         self.in_cycle: frozenset[Node] = frozenset()
         self.tangled: frozenset[Frame] = frozenset()
         self._order = OrderLabels(self._acyclic_order())
+        self.late_enters = late_enters(frames, self.tangled, send_of) if self.tangled else []
+        self._add_late_enters(frames)
         self._moves = _MOVES_PER_VERTEX * len(self.nodes)
         # numbers that grow in the topological order
         self.rank: list[int] = self._order.labels
@@ -168,8 +178,9 @@ class CycleGraph:
 
     # -- edges -----------------------------------------------------------------------------------
 
-    def _connect(self, frames: Frames, transparent: Collection[Node]) -> None:
-        send_of = unique_sends_by_recv(frames)
+    def _connect(
+        self, frames: Frames, transparent: Collection[Node], send_of: Mapping[Node, Node]
+    ) -> None:
         for node in frames.order:
             target = self._target_vertex(node, frames)
             for source in _iteration_predecessors(node, transparent):
@@ -190,6 +201,31 @@ class CycleGraph:
     def _add_edge(self, source: Vertex, target: Vertex) -> None:
         self.successors[source][target] = None
         self.predecessors[target][source] = None
+
+    def _add_late_enters(self, frames: Frames) -> None:
+        """Find the late Enters that each vertex waits for, and loops only a part of which does."""
+        in_cycle = set(self.in_cycle)
+        for late in self.late_enters:
+            for node in late.waiting:
+                vertex = self.vertex_of[node]
+                self._waits_for[vertex] = self._waits_for.get(vertex, _NONE) | {late.enter}
+            if late.own_exit is not None:
+                in_cycle.update(n for n in late.waiting if frames.of[n].is_within(late.frame))
+        self.in_cycle = frozenset(in_cycle)
+        if self.late_enters:
+            self.tangled |= {frame for frame in frames.all if not self._is_one_step(frame)}
+
+    def _is_one_step(self, frame: Frame) -> bool:
+        """True if each Exit of a loop waits for every late Enter that any Enter waits for."""
+        if not self.in_cycle.isdisjoint(frame.exits):
+            return False
+        waits = [self.late_enters_before(node) for node in frame.enters]
+        entered = _NONE.union(*waits)
+        return all(self.late_enters_before(leaving) == entered for leaving in frame.exits)
+
+    def late_enters_before(self, node: Node) -> frozenset[Node]:
+        """The late Enters that a node waits for, those of outer loops included."""
+        return self._waits_for.get(self.vertex_of[node], _NONE)
 
     # -- topological order -----------------------------------------------------------------------
 
@@ -264,6 +300,8 @@ class CycleGraph:
 
     def merge(self, a: Vertex, b: Vertex) -> Vertex | None:
         """Merge two vertices into the larger; return None, unchanged, if that closes a cycle."""
+        if self._waits_for.get(a) != self._waits_for.get(b):
+            return None
         early, late = sorted((a, b), key=self.rank.__getitem__)
         large, small = (b, a) if self._size(a) < self._size(b) else (a, b)
         if self.successors[early].keys() <= {late}:
@@ -397,6 +435,7 @@ class CycleGraph:
                         heappush(reverse_heaps[neighbor], (-sign * self.rank[target], target))
             edges[target].pop(absorbed, None)
             edges[absorbed] = {}
+        self._waits_for.pop(absorbed, None)
         self.vertex_of.update(dict.fromkeys(self.nodes[absorbed], target))
         self.nodes[target].extend(self.nodes[absorbed])
         self.nodes[absorbed] = []

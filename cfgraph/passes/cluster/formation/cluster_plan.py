@@ -82,7 +82,7 @@ class ClusterGrowth:
 
     def _liveness_rejection(self, node: Node) -> RejectionReason | None:
         if node in self.dependencies.in_cycle:
-            text = "an exit of its loop is needed to enter the loop"
+            text = "an Enter of the loop waits for it, and it waits for an Exit of that loop"
             return RejectionReason("tangled loops", text)
         if self.liveness.is_candidate(node):
             return None
@@ -192,6 +192,11 @@ class ClusterGrowth:
         conflict = self._conflict(a, b)
         if conflict is not None:
             return conflict
+        waits = [self.dependencies.late_enters_before(self.candidates[v].first) for v in (a, b)]
+        if waits[0] != waits[1]:
+            names = sorted(node.name for node in waits[0] ^ waits[1])
+            text = f"one waits for the Enter {', '.join(names)}"
+            return RejectionReason("late enter", text, {"enters": names})
         path = self.dependencies.indirect_path(a, b)
         if path is None:
             return None

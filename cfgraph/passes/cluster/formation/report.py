@@ -28,7 +28,7 @@ NODE_REASONS: Final[Mapping[str, str]] = {
     "device": "is not on a CPU or GPU",
     "pivot": "starts the body of a loop, which would wait for the cluster",
     "constant varies": "XLA needs a constant input, which varies in a loop",
-    "tangled loops": "its loop depends on itself: two loops have the same name",
+    "tangled loops": "is between an Exit and an Enter of one loop",
     "mismatch": "its inputs may differ in liveness",
     "too small": "its cluster is below the minimum size",
     "shared": "a constant that is also read outside clusters",
@@ -56,6 +56,7 @@ EDGE_REASONS: Final[Mapping[str, str]] = {
     "resource": "a variable would be read after a write in the same cluster",
     "handles": "the cluster would receive one variable by two handles",
     "cycle": "the cluster would wait for itself by a path over other nodes",
+    "late enter": "only one end waits for an Enter that waits for an Exit of its own loop",
 }
 
 
