@@ -62,6 +62,16 @@ def test_a_loop_that_runs_one_iteration_at_a_time_says_so(command: Command, tmp_
     assert "parallel_iterations is 1" in done.out
 
 
+def test_a_loop_that_waits_for_its_own_exit_has_a_critical_cycle(
+    command: Command, root: Path
+) -> None:
+    file = root / "fixtures/passes/cluster/an_enter_waits_for_an_exit_of_its_loop.graph"
+    text = file.read_text(encoding="utf-8").partition("# expect")[0]
+    done = command("explain", "-", "/loop", "--json", stdin=text.encode())
+    names = [node["name"] for node in done.json["result"]["loop"]["critical_cycle"]]
+    assert (names[0], names[-1]) == ("i", "i_next")
+
+
 def test_an_unknown_loop_is_a_usage_error_with_its_neighbours(
     command: Command, graphs: Path
 ) -> None:

@@ -18,7 +18,8 @@ from typing import Final
 import numpy as np
 
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.analysis.loops.regions import Region, regions
+from cfgraph.analysis.loops.frames import valid_frames
+from cfgraph.analysis.loops.regions import Region, Regions
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, first_names
@@ -79,9 +80,9 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     Raises UsageError for an unknown path, a frame without a back edge, or a loop that is too large.
     """
     links = {recv: [send] for recv, send in sends_by_recv(list(graph)).items()}
-    graph_regions = regions(graph, links)
-    frame = _frame_of_path(graph_regions.frames.all, path)
-    region = graph_regions.of[frame]
+    graph_frames = valid_frames(graph)
+    frame = _frame_of_path(graph_frames.all, path)
+    region = Regions(graph_frames, frame, links).root
     pairs = [(m, back) for m in frame.merges if (back := back_edge_of(m)) is not None]
     if not pairs:
         message = f"{frame.path!r} is not a loop: it has no back edge"
@@ -92,9 +93,7 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     costs = {item: item_cost(item, cost) for item in region.order}
     readers = _readers(region, links)
     chains = [_longest_paths(region.order, readers, costs, merge) for merge, _ in pairs]
-    weights = [
-        [graph_regions.length.get(back, -inf) for _, back in pairs] for graph_regions in chains
-    ]
+    weights = [[paths.length.get(back, -inf) for _, back in pairs] for paths in chains]
     cycle = _maximum_mean_cycle(weights)
     steps = list(zip(cycle, [*cycle[1:], *cycle[:1]], strict=True))
     items = [item for source, target in steps for item in chains[source].to(pairs[target][1])]

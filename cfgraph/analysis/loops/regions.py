@@ -32,17 +32,21 @@ class Region:
 
 
 class Regions:
-    """The regions of a graph, outer ones first, and the path conditions of its tensors."""
+    """The regions of a frame, outer ones first, and the path conditions of their tensors."""
 
-    def __init__(self, graph_frames: Frames, links: Mapping[Node, Iterable[Node]]) -> None:
+    def __init__(
+        self, graph_frames: Frames, outermost: Frame, links: Mapping[Node, Iterable[Node]]
+    ) -> None:
         self.frames = graph_frames
         self.of: dict[Frame, Region] = {}
         for frame in graph_frames.all:
-            outer = None if frame.parent is None else self.of[frame.parent]
-            self.of[frame] = Region(frame, outer)
-        self.root = self.of[graph_frames.root]
+            if frame.is_within(outermost):
+                outer = None if frame is outermost or not frame.parent else self.of[frame.parent]
+                self.of[frame] = Region(frame, outer)
+        self.root = self.of[outermost]
         self.guards = PathConditions()
         self._order(links)
+        self.guards.put(self.guards.none, *outermost.enters)
         for region in self.of.values():
             self._guard(region)
 
@@ -54,12 +58,13 @@ class Regions:
                 self.add(item)
 
     def _order(self, links: Mapping[Node, Iterable[Node]]) -> None:
-        if len(self.of) == 1 and not links:  # without loops the nodes are the items
+        if len(self.frames.all) == 1 and not links:  # without loops the nodes are the items
             self.root.order = list(self.frames.order)
             return
         sorters = {frame: TopologicalSorter[Any]() for frame in self.of}
         for node in self.frames.order:
-            self._sort_in(sorters, node, links.get(node, ()))
+            if self.frames.of[node] in sorters:
+                self._sort_in(sorters, node, links.get(node, ()))
         for frame, sorter in sorters.items():
             try:
                 self.of[frame].order = list(sorter.static_order())
@@ -99,7 +104,7 @@ class Regions:
             if source_frame.depth > frame.depth:
                 source_frame = source_frame.parent or source_frame
         mine, its = self._item(node, frame), self._item(source, frame)
-        if mine is not its:
+        if mine is not its and frame in sorters:
             sorters[frame].add(mine, its)
 
     def _item(self, node: Node, frame: Frame) -> Node | Region:
@@ -145,7 +150,8 @@ def regions(graph: Graph, links: Mapping[Node, Iterable[Node]] | None = None) ->
     `links` maps a node to additional nodes that precede it. Raises InvalidInput for frames that are
     not nested and for cycles without a NextIteration, Unsupported for a loop that waits for itself.
     """
-    return Regions(valid_frames(graph), links or {})
+    graph_frames = valid_frames(graph)
+    return Regions(graph_frames, graph_frames.root, links or {})
 
 
 def _raise_cycle(frame: Frame, cycle: list[Any]) -> Unsupported:
