@@ -67,8 +67,13 @@ COMPILED_INSIDE = {f"cfgraph/runtime/preparation/{name}.py" for name in ("prepar
 REMOTE_INSIDE = {"cfgraph/runtime/preparation/executors.py"}
 # what groups of options make, inside methods: a help page loads none of it
 OBJECTS_INSIDE = {"cfgraph/cli/run_options.py"}
-# the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms
-ANALYSES_INSIDE = {f"cfgraph/runtime/compiled/{name}.py" for name in ("engine", "plan_liveness")}
+# the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms; trip
+# counts, for the explanation of a deadlock
+ANALYSES_INSIDE = {
+    "cfgraph/runtime/compiled/engine.py",
+    "cfgraph/runtime/compiled/plan_liveness.py",
+    "cfgraph/runtime/engine/quiescent_state.py",
+}
 
 # lists and optionals inside a function: few graphs have constants of variants
 VARIANTS_INSIDE = {"cfgraph/ops/families/constants.py"}

@@ -1,4 +1,4 @@
-"""Checks of a graph: validity, shapes, races, nodes that never run, dead fetches, endless loops.
+"""Checks of a graph: validity, shapes, races, dead nodes and fetches, loops that do not end.
 
 Predicates are treated as free variables, so a finding may need values that never occur together;
 its witness lists them.
@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from cfgraph.analysis.check_effects import effect_findings
+from cfgraph.analysis.check_late_enters import late_enter_findings
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource, deadness
 from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
 from cfgraph.analysis.endless_loops import endless_loop_findings
@@ -131,6 +132,7 @@ def _graph_findings(
         yield from _dead_fetches(analysis, graph, fetches)
     targets = list(dict.fromkeys(map(_node, fetches)))
     all_frames = analysis.frames if analysis else frames(graph)
+    yield from late_enter_findings(all_frames)
     yield from effect_findings(graph, all_frames, analysis, targets, all_run=is_body)
     if analysis and analysis.limits:
         message = "the deadness analysis is incomplete: " + "; ".join(analysis.limits)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cfgraph.errors import ExecutionError, InvalidInput
+from tests.analysis.test_check_loops import LATE
 from tests.runtime.graphs import session
 from tests.runtime.partitioned_graphs import A, B, counting, nesting, partitioned
 
@@ -108,3 +109,29 @@ def test_a_partitioned_graph_is_cut_everywhere(before: str, after: str, message:
     with pytest.raises(InvalidInput, match=message) as caught:
         session(counting().replace(before, after)).run(["out:0"], {"n": 3})
     assert caught.value.code == "CFG430"
+
+
+def missing_value(text: str, engine: str) -> str:
+    with pytest.raises(ExecutionError) as caught:
+        session(text, engine=engine).run(["v_out", "c_out"], {"x": 1})
+    assert caught.value.code == "CFG707"
+    return caught.value.message
+
+
+@pytest.mark.parametrize("engine", ["tokens", "auto"])
+def test_a_loop_whose_enter_waits_for_its_exit_names_the_iterations_that_it_needs(
+    engine: str,
+) -> None:
+    enough = session(LATE.replace("PARALLEL", "4"), engine=engine)
+    assert enough.run(["v_out", "c_out"], {"x": 1}) == [8, 22]
+    message = missing_value(LATE.replace("PARALLEL", "1"), engine)
+    assert "the loop 'loop' stopped at /loop[0]: with parallel_iterations=1 no" in message
+    assert "its Enter 'c_first' has a value, which waits for 'v_out'" in message
+    assert "parallel_iterations=4 would run" in message
+
+
+def test_an_exit_that_waits_for_an_enter_which_waits_for_it_is_explained() -> None:
+    text = LATE.replace("PARALLEL", "10").replace("(v_sw:1, v_sw:1)", "(v_sw:1, c_sw:1)")
+    message = missing_value(text, "tokens")
+    reason = "stopped at /loop[3] before 'v_out' ran, for which its Enter 'c_first' waits"
+    assert message.count(reason) == 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
+from cfgraph.ir.traversal import RendezvousKey, rendezvous_key, upstream
 from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.plan import FramePlan, NodePlan
 from cfgraph.runtime.engine.propagate import DEAD, PENDING_MASK, FrameState, Iteration
@@ -113,10 +113,15 @@ class QuiescentState:
         reason, more = self._loop_reason(current, exit_)
         if reason:
             yield reason
-        yield from self._search_upstream(more)
+        yield from self._search_upstream(more, known=(current, exit_))
 
-    def _search_upstream(self, start: list[tuple[DeviceIteration, NodePlan]]) -> Iterator[str]:
-        seen = {(plan.node, id(current.iteration)) for current, plan in start}
+    def _search_upstream(
+        self,
+        start: list[tuple[DeviceIteration, NodePlan]],
+        known: tuple[DeviceIteration, NodePlan] | None = None,
+    ) -> Iterator[str]:
+        entries = [*start, known] if known else start
+        seen = {(plan.node, id(current.iteration)) for current, plan in entries}
         queue = deque(start)
         while queue and len(seen) < _MAX_VISITED_NODES:
             current, plan = queue.popleft()
@@ -163,10 +168,11 @@ class QuiescentState:
     def _loop_reason(self, current: DeviceIteration, plan: NodePlan) -> StopReason:
         """The reason why a loop has no result: a missing Enter, or an iteration that stopped."""
         missing_enters = [enter for enter in self.enters(plan.frame) if not current.fired(enter)]
-        if missing_enters:
-            return "", [(current, enter) for enter in missing_enters]
-        name, exit_name = plan.frame.name, plan.node.name
         running = current.child(plan.frame)
+        if missing_enters:
+            reason = self._late_enter_reason(running, missing_enters, plan) if running else ""
+            return reason, [(current, enter) for enter in missing_enters]
+        name, exit_name = plan.frame.name, plan.node.name
         if running is None:
             return f"{exit_name!r} was live in no iteration of the loop {name!r}", []
         where = f"the loop {name!r} stopped at {running.newest.path}"
@@ -174,3 +180,26 @@ class QuiescentState:
         if newest.fired(plan):
             return f"{where}, where {exit_name!r} is dead", []
         return f"{where} before {exit_name!r} ran", [(newest, plan)]
+
+    def _late_enter_reason(
+        self, running: FrameState, enters: Iterable[NodePlan], exit_: NodePlan
+    ) -> str:
+        """The reason why an Exit of a loop has no value if one of the Enters waits for it."""
+        enter = next((plan for plan in enters if exit_.node in upstream([plan.node])), None)
+        if enter is None:
+            return ""
+        stop = f"the loop {running.plan.name!r} stopped at {running.newest.path}"
+        if not running.deferred:
+            waits = f"for which its Enter {enter.node.name!r} waits"
+            return f"{stop} before {exit_.node.name!r} ran, {waits}"
+        from cfgraph.analysis.check_late_enters import needed_parallel_iterations
+
+        plans = (plan for executor in self.executors for plan in executor.plan.nodes.values())
+        conds = (p.node for p in plans if p.op.role is Role.LOOP_COND and p.frame is exit_.frame)
+        needed = next((needed_parallel_iterations(cond) for cond in conds), None)
+        value = f"parallel_iterations={needed}" if needed else "a value above their number"
+        return (
+            f"{stop}: with parallel_iterations={running.plan.parallel} no iteration starts before "
+            f"its Enter {enter.node.name!r} has a value, which waits for {exit_.node.name!r}; "
+            f"{value} would run"
+        )
