@@ -23,7 +23,8 @@ from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline, current_limits, limited
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, is_functional, lookup
-from cfgraph.ops.opdef.resources import Step
+from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope
+from cfgraph.runtime.engine.step import RunStep
 
 OutputValues = dict[Output, Any]
 
@@ -35,7 +36,7 @@ def run_functional(
     fetches: Sequence[Output],
     targets: Iterable[Node],
     feeds: Mapping[Output, Any],
-    step: Step,
+    step: RunStep,
     max_iterations: int | None,
     timeout: float | None = None,
     instances: FunctionInstances | None = None,
@@ -44,9 +45,9 @@ def run_functional(
 
     `instances` are those of an earlier run of the graph.
 
-    Returns None if nothing is functional, if a node is not supported (control flow primitives, and
-    random ops, whose numbers depend on names that lowering creates), if the functions expand to too
-    many nodes, and if the run fails: the run of a session then reports the error.
+    Returns None if nothing is functional, if a node is not supported (control flow primitives), if
+    the functions expand to too many nodes, and if the run fails: the run of a session then reports
+    the error.
     """
     required = [*(tensor.node for tensor in fetches if tensor not in feeds), *targets]
     nodes = ancestors(graph, required, set(feeds), {tensor.node for tensor in feeds})
@@ -72,12 +73,14 @@ class _FunctionalInterpreter:
     """Interpreter of function calls, without recursion, which lowering also rejects."""
 
     def __init__(
-        self, instances: FunctionInstances, step: Step, max_iterations: int | None
+        self, instances: FunctionInstances, step: RunStep, max_iterations: int | None
     ) -> None:
         self.instances = instances
         self.step = step
         self.max_iterations = max_iterations
         self.running: list[str] = []
+        # the call sites and iterations of what runs
+        self.streams: StreamScope = GRAPH
 
     def run(self, nodes: Sequence[Node], values: OutputValues) -> None:
         """Run nodes in topological order, except nodes that already have values."""
@@ -93,10 +96,12 @@ class _FunctionalInterpreter:
     def node(self, node: Node, inputs: list[Any]) -> tuple[Any, ...]:
         """Return the outputs of one node."""
         if node.op in self.instances.library:
-            return self.call(Func(node.op, node.attrs), inputs)
+            return self.call(node, "", Func(node.op, node.attrs), inputs)
         op = lookup(node.op)
         if op is not None and issubclass(op, FunctionalOp):
             return self.functional(node, op, inputs)
+        if op is not None and op.effects.stateful and op.effects.random:
+            self.step.run_inside(node, self.streams)
         return _run_kernel(node, op, inputs, self.step)
 
     def functional(self, node: Node, op: type[FunctionalOp], inputs: list[Any]) -> tuple[Any, ...]:
@@ -104,41 +109,50 @@ class _FunctionalInterpreter:
         first = inputs[: op.calls.first_argument]
         rest = inputs[op.calls.first_argument :]
         if op.calls.kind == "if":
-            then_branch, else_branch = (node.attr(name) for name in op.calls.functions)
-            return self.call(then_branch if _is_true(first[0]) else else_branch, rest)
+            label = "then" if _is_true(first[0]) else "else"
+            return self.call(node, label, node.attr(f"{label}_branch"), rest)
         if op.calls.kind == "case":
             branches = node.attr("branches")
             index = int(first[0])
-            return self.call(branches[index if 0 <= index < len(branches) else -1], rest)
+            index = index if 0 <= index < len(branches) else len(branches) - 1
+            return self.call(node, f"branch{index}", branches[index], rest)
         if op.calls.kind == "while":
             return self.loop(node, rest)
         if op.calls.kind == "for":
-            return self.count(node.attr("body"), first, rest)
+            return self.count(node, first, rest)
         if op.calls.kind == "call":
             func = node.attr("f")
             name = select_implementation(self.instances.library, func.name, node.device)
-            return self.call(Func(name, func.attrs), rest)
+            return self.call(node, "", Func(name, func.attrs), rest)
         raise _unsupported_error(node)
 
     def loop(self, node: Node, values: Sequence[Any]) -> tuple[Any, ...]:
         """Call the body while the condition holds."""
-        count = 0
-        while _is_true(self.call(node.attr("cond"), values)[0]):
+        count, cond, body = 0, node.attr("cond"), node.attr("body")
+        while _is_true(self.call(node, "cond", cond, values, count)[0]):
             if count == self.max_iterations:
                 raise _unsupported_error(node)
-            values = self.call(node.attr("body"), values)
+            values = self.call(node, "body", body, values, count)
             count += 1
         return tuple(values)
 
-    def count(self, body: Func, bounds: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
+    def count(self, node: Node, bounds: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
         """Call the body with each index."""
         start, limit, delta = (int(value) for value in bounds)
-        for index in range(start, limit, delta):
-            values = self.call(body, [np.int32(index), *values])
+        body = node.attr("body")
+        for number, index in enumerate(range(start, limit, delta)):
+            values = self.call(node, "body", body, [np.int32(index), *values], number)
         return tuple(values)
 
-    def call(self, func: Func, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Call a function: run the ancestors of its results and control outputs."""
+    def call(
+        self,
+        node: Node,
+        label: str,
+        func: Func,
+        arguments: Sequence[Any],
+        iteration: int | None = None,
+    ) -> tuple[Any, ...]:
+        """Call a function of a node: run the ancestors of its results and control outputs."""
         check_deadline()
         if func.name in self.running:
             message = f"function {func.name!r} calls itself"
@@ -147,9 +161,11 @@ class _FunctionalInterpreter:
         outputs = [argument.output() for argument in body.arguments]
         values: OutputValues = dict(zip(outputs, arguments, strict=True))
         required = [*(tensor.node for tensor in body.returns), *body.control_returns]
+        outer, self.streams = self.streams, self.streams.inside(node, label, iteration)
         self.running.append(func.name)
         self.run(ancestors(body.graph, required), values)
         self.running.pop()
+        self.streams = outer
         return tuple(values[tensor] for tensor in body.returns)
 
 
@@ -159,9 +175,11 @@ def _has_values(node: Node, values: OutputValues) -> bool:
     return all(node.output(port) in values for port in range(count))
 
 
-def _run_kernel(node: Node, op: type[Op] | None, inputs: list[Any], step: Step) -> tuple[Any, ...]:
+def _run_kernel(
+    node: Node, op: type[Op] | None, inputs: list[Any], step: RunStep
+) -> tuple[Any, ...]:
     """Return the outputs of a kernel."""
-    if op is None or op.role or op.effects.random or not op.compilation.runnable:
+    if op is None or op.role or not op.compilation.runnable:
         raise _unsupported_error(node)
     result = (
         op.prepare(node, np)(step, *inputs) if op.effects.stateful else op.bind(node, np)(*inputs)

@@ -322,14 +322,15 @@ class EvaluationPoint:
         """Return the results of `run` without lowering, None if that is not supported."""
         for cell, value in self._initial_values.items():
             cell.value = value
-        graph = self.graph
+        graph, step = self.graph, RunStep(self._state, self._seed, self._io)
+        step.run = 1  # as in `run`, where random numbers are those of a new session
         fed = [(graph.tensor(name), value) for name, value in self.feeds.items()]
         return run_functional(
             graph,
             [graph.tensor(name) for name in fetches],
             [graph[name.removeprefix("^")] for name in targets],
             {tensor: feed_value(graph, tensor, value) for tensor, value in fed},
-            RunStep(self._state, self._seed, self._io),
+            step,
             instances=self._instances,
             **self._limits,
         )

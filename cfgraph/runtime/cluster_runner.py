@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import local
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.attrs import content_key
@@ -19,6 +19,7 @@ from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.function_bodies import require_bounded
 from cfgraph.ops.opdef.jax_library import has_jax, load_jax, xla_context
 from cfgraph.ops.opdef.op import Kernel, Op, function_calls, numpy_kernel
+from cfgraph.ops.opdef.random_streams import GRAPH
 from cfgraph.runtime.compiled_cluster import (
     Compilation,
     CompiledCluster,
@@ -180,15 +181,8 @@ def _with_locked_state(kernel: Kernel) -> Kernel:
     return run
 
 
-class _RandomOp(NamedTuple):
-    """Identity of a random op in a cluster; the call is part of the key of its numbers."""
-
-    name: str
-    call: Node
-
-
 def _cluster_kernel(growths: dict[Node, ListGrowth], node: Node, op: type[Op]) -> Kernel:
-    """The kernel of a node in a cluster; a random one draws under its own name, not the call's.
+    """The kernel of a node in a cluster; a random one draws from its own stream, not the call's.
 
     `growths` counts the lengths of the lists that it makes.
     """
@@ -199,9 +193,12 @@ def _cluster_kernel(growths: dict[Node, ListGrowth], node: Node, op: type[Op]) -
         return kernel
 
     def draw(step: Any, *inputs: Any) -> Any:
-        call = getattr(step.node, "call", step.node)
-        step.node = _RandomOp(f"{call.name}/{node.name}", call)
-        return kernel(step, *inputs)
+        call = step.node
+        step.run_inside(node, GRAPH.inside(call))
+        try:
+            return kernel(step, *inputs)
+        finally:
+            step.node = call
 
     return draw
 

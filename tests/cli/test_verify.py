@@ -185,29 +185,25 @@ def test_a_graph_that_does_not_run_cannot_be_verified(command: Any, tmp_path: Pa
     assert not (tmp_path / "o.pb").exists()
 
 
-RANDOM = """
+DRAWING = """
 p = Placeholder() {dtype=bool, shape=[]}
 c = If(p) {Tin=(), Tout=(float32), else_branch=@f, then_branch=@f}
 out = Identity(c)
 
 function f() -> (y: float32) {
   shape = Const() {dtype=int32, value=int32[1]:[2]}
-  i = MADE
+  i = RandomUniform(shape:output:0) {T=int32, dtype=float32, seed=1, seed2=2}
   return y = i:output:0
 }
 """
+BOTH_FORMS = "\ns = Switch(c, p)\nm = Merge(s, s:1)\n"
 
 
-DRAWN = "RandomUniform(shape:output:0) {T=int32, dtype=float32, seed=1, seed2=2}"
-
-
-@pytest.mark.parametrize(
-    ("made", "lowered"), [(DRAWN, True), ("Const() {dtype=float32, value=float32[]:1}", False)]
-)
+@pytest.mark.parametrize(("text", "lowered"), [(DRAWING + BOTH_FORMS, True), (DRAWING, False)])
 def test_it_is_reported_where_functions_were_not_called(
-    made: str, lowered: bool, command: Any, tmp_path: Path
+    text: str, lowered: bool, command: Any, tmp_path: Path
 ) -> None:
-    (tmp_path / "g.graph").write_text(RANDOM.replace("MADE", made))
+    (tmp_path / "g.graph").write_text(text)
     done = command("lower", tmp_path / "g.graph", "--verify", "-o", tmp_path / "o.pb", "--json")
     assert done.code == 0, done.err
     assert ("A was lowered before the run" in done.err) is lowered

@@ -107,15 +107,10 @@ def test_loops_that_cannot_be_unrolled_are_kept_with_a_reason() -> None:
 
 
 def test_loops_that_behave_differently_unrolled_are_kept() -> None:
-    drawn = "shape = Const(^i/Switch) {dtype=int32, value=int32[0]:[]}"
-    drawn += """
-        r = RandomUniform(shape) {dtype=float32, seed=3, seed2=4}
-    """
     repeated = loop().replace(
         "y = Exit(x/Switch)", "e = Identity(x/Switch, ^s)\n        y = Exit(e)"
     )
     cases = {
-        "has a random op r (RandomUniform)": loop().replace("w/Enter)", "r)", 1) + drawn,
         "s (Stage) makes a resource without a shared_name": loop().replace(
             "1, w/Enter)", "1, w/Enter, ^s)"
         )
@@ -125,12 +120,6 @@ def test_loops_that_behave_differently_unrolled_are_kept() -> None:
         "its condition may fail in loop/cond/check": FUNCTIONAL.replace(
             "Less(i, limit:output:0)", "Less(i, limit:output:0, ^check)"
         ).replace("r = Less", 'check = CheckNumerics(x) {T=float32, message="x"}\n      r = Less'),
-        "has a random op draw (RandomStandardNormal)": FUNCTIONAL.replace(
-            "twice = AddV2(x, x)",
-            "shape = Const() {dtype=int32, value=int32[0]:[]}\n"
-            "      draw = RandomStandardNormal(shape:output:0) {T=int32, dtype=float32}\n"
-            "      twice = AddV2(x, draw:output:0)",
-        ),
     }
     for reason, text in cases.items():
         found = graph(text)

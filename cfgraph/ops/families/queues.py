@@ -22,6 +22,7 @@ from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.random_streams import stream_name
 from cfgraph.ops.opdef.resources import Resource
 
 Element = tuple[Any, ...]
@@ -182,11 +183,13 @@ class PrioritizedQueue(Queue):
 class ShuffledQueue(Queue):
     """A queue that returns random elements, and keeps some unless it is closed."""
 
-    __slots__ = ("reserve", "seeds")
+    __slots__ = ("drawn", "reserve", "seeds", "stream")
 
     def __init__(self, *args: Any, reserve: int = 0, seeds: tuple[int, int] = (0, 0)) -> None:
         super().__init__(*args)
         self.reserve, self.seeds = reserve, seeds
+        # the name of its random numbers, and how many it has drawn
+        self.stream, self.drawn = "", 0
 
     @property
     def available(self) -> int:
@@ -195,8 +198,8 @@ class ShuffledQueue(Queue):
 
     def take_next(self, step: Any) -> Element:
         """Remove a random element."""
-        seed, seed2 = self.seeds
-        generator = step.generator(seed, seed2 + self.version)
+        generator = step.generator(*self.seeds, self.stream, self.drawn)
+        self.drawn += 1
         elements = self.elements
         index = int(generator.integers(len(elements)))
         elements[index], elements[-1] = elements[-1], elements[index]
@@ -272,7 +275,20 @@ class RandomShuffleQueueV2(QueueHandle):
     """Handle of a queue that returns random elements."""
 
     attrs = f"{_COMPONENTS}, min_after_dequeue: int = 0, seed: int = 0, seed2: int = 0"
+    effects = SideEffects(stateful=True, random=True)
     kind = ShuffledQueue
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        handle, shared_name = super().prepare(node, xp), decode_key(node.attr("shared_name"))
+
+        def named_handle(step: Any) -> Queue:
+            queue: ShuffledQueue = handle(step)
+            if not queue.stream:
+                queue.stream = f":{shared_name}" if shared_name else stream_name(step.node)
+            return queue
+
+        return named_handle
 
     @classmethod
     def options(cls, node: Node) -> dict[str, Any]:

@@ -29,11 +29,11 @@ class Step(Protocol):
     def forget(self, container: str, name: str, namespace: str = VARIABLES) -> None:
         """Remove an object from the state of the session."""
 
-    def generator(self, seed: int, seed2: int) -> Any:
-        """A `numpy.random.Generator` for this execution of the running node.
+    def generator(self, seed: int, seed2: int, stream: str | None = None, position: int = 0) -> Any:
+        """A `numpy.random.Generator` for this execution of the running node, until the next call.
 
-        Its key consists of both seeds, the seed of the graph, the node, its frame path and
-        iteration, and the number of the run, so that no schedule changes the numbers.
+        With the name of a `stream`, it is that of a resource, at a position. No schedule, and no
+        pass, changes its numbers; see `random_streams`.
         """
 
     def print(self, text: str, stream: str = "stderr") -> None:

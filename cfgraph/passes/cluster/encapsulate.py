@@ -23,6 +23,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ops.opdef.function_bodies import constant_slots
 from cfgraph.ops.opdef.op import is_cluster_call, lookup, may_write
+from cfgraph.ops.opdef.random_streams import GRAPH, call_annotations, draws
 from cfgraph.passes.functionalize.function_body import ArgumentNames, base_dtypes
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def encapsulate(
         Nresources=len(resources),
         Tresults=base_dtypes(results),
         function=Func(name),
+        attrs=call_annotations([function], graph.functions),
     )
     new_names = {tensor.name: launch.output(port).name for port, tensor in enumerate(results)}
     _redirect_consumers(graph, body.members, results, launch)
@@ -241,6 +243,7 @@ def _inline_cluster(
     """Replace one call; `needs_pivot` ties nodes without inputs to the loop of the call."""
     sources = dict(zip(function.arguments, call.inputs, strict=True))
     clones: dict[Node, Node] = {}
+    streams = GRAPH.inside(call)
     controls = list(call.controls)
     if needs_pivot and not controls and call.inputs:
         name = graph.unique_name(f"{call.name}/pivot")
@@ -248,8 +251,11 @@ def _inline_cluster(
     for node in function.graph:
         if node not in sources:
             name = node.name if node.name not in graph else f"{call.name}/{node.name}"
+            attrs = dict(node.attrs)
+            if draws(node, graph.functions):
+                attrs |= streams.annotations(node)
             clones[node] = graph.create(
-                graph.unique_name(name), node.op, attrs=dict(node.attrs), device=call.device
+                graph.unique_name(name), node.op, attrs=attrs, device=call.device
             )
 
     def inlined(tensor: Output) -> Output:

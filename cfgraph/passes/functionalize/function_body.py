@@ -19,6 +19,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ir.traversal import topological_order
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import has_effect, is_a, lookup, makes_handle, may_write, role_of
+from cfgraph.ops.opdef.random_streams import GRAPH, draws
 
 _COLOCATION_ATTR: Final = "_class"
 # nodes that are left out of bodies, and may wait for effects
@@ -159,6 +160,8 @@ class FunctionBodyWriter:
         clone = self._clones.get(node)
         if clone is None:
             attrs = {key: value for key, value in node.attrs.items() if key != _COLOCATION_ATTR}
+            if draws(node, self.scratch.functions):
+                attrs |= GRAPH.annotations(node)
             name = self.scratch.unique_name(node.name)
             device = node.device if self.keep_devices else ""
             clone = self._clones[node] = self.scratch.create(

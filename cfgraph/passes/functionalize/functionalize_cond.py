@@ -28,6 +28,7 @@ from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
+from cfgraph.ops.opdef.random_streams import call_annotations
 from cfgraph.passes.functionalize.conditional_region import ConditionalRegion, RegionCone
 from cfgraph.passes.functionalize.function_body import (
     ArgumentNames,
@@ -132,7 +133,7 @@ def functionalize_cond(
     stateful = any(function.definition.stateful for function in functions)
     op, attrs = _op_of_call(functions, stateful, region.selector.is_index)
     attrs = {"Tin": base_dtypes(arguments), "Tout": base_dtypes(ports), **attrs}
-    attrs.update(rules.call_attrs(ports))
+    attrs.update(rules.call_attrs(ports) | call_annotations(functions, graph.functions))
     inputs = [region.selector.tensor, *arguments]
     if not region.slots:
         call = region.effects[0]

@@ -14,7 +14,7 @@ An effect that both would need keeps the loop in lowered form."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,7 @@ from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import back_edge_of, has_effect, role_of, strip_identities
+from cfgraph.ops.opdef.random_streams import call_annotations, draws
 from cfgraph.passes.functionalize.function_body import (
     ArgumentNames,
     FunctionBodyWriter,
@@ -185,7 +186,8 @@ def functionalize_while(
         cond=Func(call.cond.name),
         body=Func(call.body.name),
         parallel_iterations=frame.parallel_iterations,
-        attrs=rules.call_attrs(tensors[0] for tensors in call.inner),
+        attrs=rules.call_attrs(tensors[0] for tensors in call.inner)
+        | call_annotations((call.cond, call.body), graph.functions),
     )
     results = {
         tensor: loop.output(port) for port, inner in enumerate(call.inner) for tensor in inner
@@ -281,7 +283,9 @@ LAST_ITERATION: Final = "end"
 NO_ITERATION: Final = "never"
 
 
-def functionalizable_loop(frame: Frame, order: Sequence[Node]) -> LoopForm:
+def functionalizable_loop(
+    frame: Frame, order: Sequence[Node], library: Mapping[str, Function]
+) -> LoopForm:
     """Recognize the loop of a frame, whose nodes `order` lists in topological order.
 
     Raises RegionRejected if it has another form.
@@ -294,7 +298,7 @@ def functionalizable_loop(frame: Frame, order: Sequence[Node]) -> LoopForm:
     for node, phase in phases.items():
         _require_phase(node, phase)
     form = LoopForm(loop, phases, frozenset(_ordered_in_loop(order)))
-    _require_movable_end(form)
+    _require_movable_end(form, library)
     _require_condition_first(form, order)
     return form
 
@@ -311,8 +315,12 @@ def _ordered_in_loop(order: Sequence[Node]) -> set[Node]:
     return ordered
 
 
-def _require_movable_end(form: LoopForm) -> None:
-    """Raise RegionRejected if the last iteration reads a value that is computed once."""
+def _require_movable_end(form: LoopForm, library: Mapping[str, Function]) -> None:
+    """Raise RegionRejected if the last iteration draws, or reads a value that is computed once."""
+    for node in form.in_phase(LAST_ITERATION):
+        if draws(node, library):
+            text = f"{node.name} draws the random numbers of the last iteration"
+            raise region_rejected("effects", text, node=node.name)
     last = [*form.in_phase(LAST_ITERATION), *form.frame.exits]
     seen: set[Node] = set()
     todo = [_switched_value(tensor).node for node in last for tensor in node.inputs]

@@ -277,7 +277,8 @@ class _AnalysisRound:
             if self.rules.has_named_fetches and node in self.rules.fetched:
                 text = f"{node.name} is fetched"
                 raise region_rejected("fed", text, node=node.name)
-        form = functionalizable_loop(frame, topological_order(nodes).nodes)
+        order = topological_order(nodes).nodes
+        form = functionalizable_loop(frame, order, self.graph.functions)
         nesting = self.owner.nesting_in(nodes)
         condition = entry_condition(form, self.conditions, self.rules)
         cond = frame.loop_conds[0].name

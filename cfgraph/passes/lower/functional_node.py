@@ -16,6 +16,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.attrs import Func, functions_in
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
+from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.library import select_implementation
 from cfgraph.ir.registry import ROLES
@@ -24,6 +25,7 @@ from cfgraph.ir.traversal import upstream
 from cfgraph.ops.families.constants import Identity, IdentityN
 from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, function_calls, has_effect, is_a
+from cfgraph.ops.opdef.random_streams import GRAPH, LIVE, StreamScope, draws
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +107,7 @@ class InlineScope:
         constant Enters. A node that reads nothing else depends on the pivot.
     start_after: control inputs of the nodes of the scope without inner sources.
     orders_effects: initial effects also depend on the pivot.
+    streams: the call sites and iterations of what is inlined, for random nodes.
     """
 
     prefix: str = ""
@@ -113,6 +116,7 @@ class InlineScope:
     always_live: frozenset[Node] | set[Node] = frozenset()
     start_after: Sequence[Node] = ()
     orders_effects: bool = False
+    streams: StreamScope = GRAPH
 
 
 @dataclass(slots=True, eq=False)
@@ -144,6 +148,10 @@ class CallSite:
         """The node that is live exactly when this one would run, or None if it always runs."""
         return self.gate or self.scope.pivot()
 
+    def streams(self, label: str = "", *, is_loop: bool = False) -> StreamScope:
+        """The call sites of random nodes in a function of the node, from the graph inward."""
+        return GRAPH.inside(self.node, label, LIVE if is_loop else None)
+
     @property
     def always_live(self) -> frozenset[Node] | set[Node]:
         """The nodes that are live even when this one would not run."""
@@ -169,6 +177,7 @@ class FunctionSummary:
     awaited_inputs: for a functional node with effects, the inputs that it must wait for.
     may_be_dead: one of the final effects may be dead.
     guarded_nodes: the nodes downstream of a Switch or in a loop of the body.
+    drawing: its random nodes, and calls of functions with one, each with the loops around it.
     """
 
     order: tuple[Node, ...]
@@ -179,6 +188,7 @@ class FunctionSummary:
     awaited_inputs: Mapping[Node, tuple[Node, ...]]
     may_be_dead: bool
     guarded_nodes: frozenset[Node]
+    drawing: Mapping[Node, int]
 
     def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
         """The nodes that some outputs (a bit mask) and the effects depend on, sources first."""
@@ -198,9 +208,11 @@ def summarize_function(
     function: FunctionGraph,
     functional_nodes: Mapping[Node, FunctionalNode],
     known: Mapping[FunctionGraph, FunctionSummary],
+    library: Mapping[str, Function],
 ) -> FunctionSummary:
     """Summarize a function; `known` has the summaries of the functions that it calls."""
-    order = tuple([node for node in frames(function.graph).order if node.op != ARG_OP])
+    graph_frames = frames(function.graph)
+    order = tuple([node for node in graph_frames.order if node.op != ARG_OP])
     effects = {node: None for node in order if is_effect(node, functional_nodes.get(node), known)}
     required = dict.fromkeys(function.control_returns)
     effects.update(required)
@@ -223,7 +235,23 @@ def summarize_function(
         effect_order.awaited_inputs,
         any(node in switched for node, _ in final_effects),
         guarded_nodes,
+        {
+            node: graph_frames.of[node].depth
+            for node in order
+            if _draws(node, functional_nodes.get(node), known, library)
+        },
     )
+
+
+def _draws(
+    node: Node,
+    functional_node: FunctionalNode | None,
+    known: Mapping[FunctionGraph, FunctionSummary],
+    library: Mapping[str, Function],
+) -> bool:
+    if functional_node is not None:
+        return any(known[function].drawing for function in functional_node.functions)
+    return draws(node, library)
 
 
 def is_effect(

@@ -114,6 +114,9 @@ class _BodyCopier:
         attrs = node.attrs
         if self.summary.guarded_nodes and ROLES[node.op] is Role.ENTER:
             attrs = {**attrs, "frame_name": self.frame_name(attrs.get("frame_name", b""))}
+        depth = self.summary.drawing.get(node)
+        if depth is not None:
+            attrs = {**attrs, **self.scope.streams.annotations(node, depth)}
         device = _merged_device(node.device, self.scope.device)
         name = f"{self.scope.prefix}/{node.name}"
         copy = self.rewriter.create(name, node.op, attrs, device=device)
@@ -207,7 +210,14 @@ def lower_call(rewriter: Rewriter, site: CallSite) -> None:
     node, function = site.node, site.functional_node.functions[0]
     count = len(function.returns)
     outputs = rewriter.needed_outputs(site, count)
-    scope = InlineScope(node.name, _call_device(site), site.pivot, site.always_live, site.controls)
+    scope = InlineScope(
+        node.name,
+        _call_device(site),
+        site.pivot,
+        site.always_live,
+        site.controls,
+        streams=site.streams(),
+    )
     inlined = inline_body(rewriter, function, site.arguments.__getitem__, scope, outputs)
     if site.is_top_level:
         completed = inlined.pending_effects(outputs)

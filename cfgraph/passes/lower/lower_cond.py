@@ -132,8 +132,10 @@ class ConditionalSwitches:
         self._switches: dict[Output, Node] = {}
         self._pivots: dict[int, Node] = {}
         is_case = site.functional_node.kind == "case"
-        names = [f"branch{side}" for side in range(self.count)] if is_case else ["else", "then"]
-        self.names = [f"{site.node.name}/{name}" for name in names]
+        self.labels = (
+            [f"branch{side}" for side in range(self.count)] if is_case else ["else", "then"]
+        )
+        self.names = [f"{site.node.name}/{label}" for label in self.labels]
 
     def _selector(self) -> tuple[Output, DType]:
         """The predicate, converted to bool, or the index."""
@@ -149,7 +151,12 @@ class ConditionalSwitches:
 
     def scope(self, side: int) -> InlineScope:
         """The scope of the nodes of one branch."""
-        return InlineScope(self.names[side], self.site.node.device, lambda: self.pivot(side))
+        return InlineScope(
+            self.names[side],
+            self.site.node.device,
+            lambda: self.pivot(side),
+            streams=self.site.streams(self.labels[side]),
+        )
 
     def side(self, outer: Output, dtype: DType, side: int) -> Output:
         """An outer tensor, live in one branch only."""

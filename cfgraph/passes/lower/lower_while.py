@@ -89,12 +89,19 @@ class LoopBuilder:
     def condition_scope(self) -> InlineScope:
         """The scope of the condition, which runs once more than the body."""
         return InlineScope(
-            f"{self.name}/cond", self.device, lambda: self.merges[self.lead], orders_effects=True
+            f"{self.name}/cond",
+            self.device,
+            lambda: self.merges[self.lead],
+            orders_effects=True,
+            streams=self.site.streams("cond", is_loop=True),
         )
 
     def body_scope(self) -> InlineScope:
         """The scope of the body."""
-        return InlineScope(f"{self.name}/body", self.device, self.pivot, self.always_live)
+        streams = self.site.streams("body", is_loop=True)
+        return InlineScope(
+            f"{self.name}/body", self.device, self.pivot, self.always_live, streams=streams
+        )
 
     def add_switches(self, predicate: Output, controls: Sequence[Node]) -> list[Output]:
         """Add the LoopCond and the Switches; return the variables as the body reads them.

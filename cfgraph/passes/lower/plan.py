@@ -175,7 +175,7 @@ class LoweringPlan:
                 del path[function.name]
                 check_deadline()
                 self.summaries[function] = summarize_function(
-                    function, functional_nodes, self.summaries
+                    function, functional_nodes, self.summaries, self.instances.library
                 )
 
     def _body(self, function: FunctionGraph) -> dict[Node, FunctionalNode]:

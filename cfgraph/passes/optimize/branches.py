@@ -22,6 +22,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import function_calls, is_identity, role_of
+from cfgraph.ops.opdef.random_streams import GRAPH, call_annotations
 from cfgraph.passes.optimize.calls import LOWERED_ATTR, call_op, has_effects
 from cfgraph.passes.optimize.fold import known_value
 from cfgraph.passes.optimize.rewriting import (
@@ -66,13 +67,16 @@ def _call_branch(context: RewriteContext, node: Node) -> None:
     ):
         return
     number = int(known.array) if calls.kind == "case" else int(not known.array)
-    func = funcs[number if 0 <= number < len(funcs) else -1]
+    number = number if 0 <= number < len(funcs) else len(funcs) - 1
+    func = funcs[number]
     function = context.library.get(func.name)
     if function is None or (node.attrs.get(LOWERED_ATTR) and has_effects(function, optional=True)):
         return
     graph, op = context.graph, node.op
     source = node.inputs[0].node
     attrs = {key: value for key, value in node.attrs.items() if key in ("Tin", "Tout", "_class")}
+    label = f"branch{number}" if calls.kind == "case" else ("then", "else")[number]
+    attrs |= call_annotations([function], context.library, GRAPH.inside(node, label))
     graph.connect(node, node.inputs[1:], dict.fromkeys((*node.controls, *known.guards)))
     graph.set_op(node, call_op(function, op), attrs | {"f": func})
     context.log(RULE, node, op, func.name)

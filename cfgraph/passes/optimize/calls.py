@@ -45,14 +45,11 @@ def _changes_state(node: BodyNode) -> bool:
 def named_state(nodes: Iterable[Node | BodyNode], library: Mapping[str, Function]) -> str | None:
     """The reason why copies of nodes, and of what they call, would not behave like one node.
 
-    Random ops draw by the name of their node, and resources without a shared name have its name.
+    Resources without a shared name have the name of their node.
     """
     todo: list[Node | BodyNode] = [*nodes]
     seen: set[str] = set()
     for node in todo:
-        op = lookup(node.op)
-        if op is not None and op.effects.stateful and op.effects.random:
-            return f"has a random op {node.name} ({node.op})"
         if _is_named_by_node(node):
             return f"{node.name} ({node.op}) makes a resource without a shared_name"
         for name, _ in calls_of(node):

@@ -31,6 +31,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import reachable
 from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.opdef.op import has_effect, lookup, role_of
+from cfgraph.ops.opdef.random_streams import StreamScope, draws
 from cfgraph.passes.lower.lower import drop_dangling_colocation, remove_unread, restore_order
 from cfgraph.passes.optimize.calls import named_state
 from cfgraph.passes.optimize.rewriting import KeptLoop, RewriteContext, colocated_name
@@ -395,6 +396,9 @@ class IterationCopy:
             attrs["N"] = len(live)
         if "_class" in attrs:
             attrs["_class"] = self._colocation(attrs["_class"])
+        if draws(node, self.unroller.context.library):
+            depth = self.unroller.context.frames.of[node].depth - self.unroller.frame.depth
+            attrs |= StreamScope(iterations=(self.number,)).annotations(node, depth)
         controls = self._controls(node)
         if barrier is not None and _is_ordered(node):
             controls.append(barrier)

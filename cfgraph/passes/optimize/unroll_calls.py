@@ -24,6 +24,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import reachable
 from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.opdef.op import function_calls, lookup, role_of
+from cfgraph.ops.opdef.random_streams import GRAPH, call_annotations
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.lower.lower import inline_calls, lower, restore_order
 from cfgraph.passes.optimize.calls import (
@@ -166,7 +167,9 @@ def _replace(context: RewriteContext, node: Node, count: int) -> list[Node]:
         name = graph.unique_name(f"{node.name}/iteration_{number}")
         index = _index(context, node, name, number) if _is_for(node) else []
         types_in = (*[int32] * len(index), *types)
+        streams = GRAPH.inside(node, "body", number)
         attrs = {"Tin": types_in, "Tout": types, "f": node.attrs["body"]}
+        attrs |= call_annotations([body], context.library, streams)
         call = graph.create(name, op, [*index, *values], controls, attrs, node.device)
         calls.append(call)
         values = [call.output(port) for port in range(len(types))]

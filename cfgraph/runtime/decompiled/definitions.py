@@ -18,6 +18,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ops.kernels.matrix_products import evaluated
+from cfgraph.ops.opdef.random_streams import stream_annotations
 from cfgraph.runtime.compiled.node_writer import frame_names, is_located
 from cfgraph.runtime.compiled.value_expressions import value_expression
 from cfgraph.runtime.decompiled.identifiers import Identifiers
@@ -119,7 +120,10 @@ class FileDefinitions:
         frame = plan.frames.of[known.node]
         names = frame_names(frame) if is_located(known.op) else ()
         loops = f", loops={names!a}" if names else ""
-        return self._described(known, "stateful", f", name={known.node.name!a}{loops}")
+        more = f", name={known.node.name!a}{loops}"
+        if streams := stream_annotations(known.node):
+            more += f", streams={self.printer.attrs_text(streams)!a}"
+        return self._described(known, "stateful", more)
 
     def _described(self, known: NodePlan, function: str, more: str = "") -> str:
         node = known.node

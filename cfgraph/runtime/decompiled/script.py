@@ -67,12 +67,15 @@ def stateful(
     loops: tuple[str, ...] = (),
     attrs: str = "{}",
     wrapper: str | None = None,
+    streams: str = "{}",
 ) -> Callable[..., Any]:
     """The kernel of a node with state: a function of the step and the inputs.
 
-    One that depends on its iteration takes the iterations of the `loops` before the inputs.
+    One that depends on its iteration takes the iterations of the `loops` before the inputs, and has
+    `streams`, annotations that say where its random numbers come from.
     """
     node = kernel_node(op, dtypes, attrs, name)
+    node.attrs = {**node.attrs, **parse_attrs(LineReader(streams, 1))}
     return stateful_kernel(_bound_kernel(node, wrapper), node, _definition(op), loops)
 
 

@@ -61,6 +61,11 @@ class Iteration:
         return tuple(reversed(pairs))
 
     @property
+    def indices(self) -> tuple[int, ...]:
+        """The numbers of the iterations of the enclosing frames, outermost first."""
+        return tuple([index for _, index in self.loops])
+
+    @property
     def path(self) -> str:
         """The path of loops and iterations, `/while[3]/inner[0]`; `/` for the root."""
         return iteration_path(self.loops)

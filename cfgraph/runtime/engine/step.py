@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
@@ -17,7 +16,9 @@ from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.op import OpError
+from cfgraph.ops.opdef.random_streams import StreamScope, iterations_of, stream_name
 from cfgraph.ops.opdef.resources import VARIABLES, Resource
+from cfgraph.runtime.engine.random_numbers import RandomStreams
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
@@ -28,6 +29,10 @@ class IterationPosition(Protocol):
     @property
     def index(self) -> int:
         """The number of the iteration in its frame."""
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The numbers of the iterations of the enclosing loops, outermost first."""
 
     @property
     def path(self) -> str:
@@ -124,6 +129,15 @@ class ParkedToken:
     wake: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class InlinedNode:
+    """What kernels and traces know of a node of a function."""
+
+    name: str
+    op: str
+    attrs: Mapping[str, Any]
+
+
 class RunStep:
     """The `Step` of one run at a time; `node` and `iteration` identify the running stateful kernel.
 
@@ -132,6 +146,7 @@ class RunStep:
 
     __slots__ = (
         "_attempts",
+        "_streams",
         "io",
         "iteration",
         "max_iterations",
@@ -150,13 +165,14 @@ class RunStep:
         self.io = io
         self.run = 0
         self.max_iterations: int | None = None
-        self.node: Node | None = None
+        self.node: Node | InlinedNode | None = None
         self.iteration: IterationPosition | None = None
         self.observer: Observer | None = None
         self.run_start = 0
         self.parked: list[ParkedToken] = []
         # resources and keys of blocked kernels; a key may block again
         self._attempts: dict[tuple[int, Any], Blocked] = {}
+        self._streams: RandomStreams | None = None
 
     def start_run(
         self, run: int, run_start: int, max_iterations: int | None, observer: Observer | None
@@ -164,6 +180,8 @@ class RunStep:
         """Set the number, start time, limit, and observer of the next run."""
         self.run, self.run_start = run, run_start
         self.max_iterations, self.observer = max_iterations, observer
+        if self._streams is not None:
+            self._streams.clear()
 
     def park(self, token: ParkedToken) -> None:
         """Let a token wait for a change of the resource that blocks it."""
@@ -197,16 +215,25 @@ class RunStep:
         """Drop an object from the session's state."""
         self.state.forget(container, name, namespace)
 
-    def generator(self, seed: int, seed2: int) -> np.random.Generator:
-        """A random generator for this execution of the running node, independent of the schedule.
+    def run_inside(self, node: Node, scope: StreamScope) -> None:
+        """Let the running node be one of a function, as it would be once that is inlined."""
+        self.node = InlinedNode(node.name, node.op, {**node.attrs, **scope.annotations(node)})
 
-        It is keyed by all seeds, the node, its frame path and iteration, and the number of the run.
+    def generator(
+        self, seed: int, seed2: int, stream: str | None = None, position: int = 0
+    ) -> np.random.Generator:
+        """The random numbers of this execution of the running node, or of a stream by its name.
+
+        They are valid until the next call.
         """
-        assert self.node is not None
-        assert self.iteration is not None
-        key = (self.seed, seed, seed2, self.node.name, self.iteration.path, self.run)
-        digest = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
-        return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+        streams = self._streams = self._streams or RandomStreams()
+        seeds = (self.seed, seed, seed2, self.run)
+        if stream is not None:
+            return streams.generator(seeds, stream, (position,))
+        node, iteration = self.node, self.iteration
+        assert node is not None
+        loops = () if iteration is None else iteration.indices
+        return streams.generator(seeds, stream_name(node), iterations_of(node, loops))
 
     def note(self, device: str, text: str, seconds: float) -> None:
         """Record a note in the trace: what the running node did in the last `seconds`."""
