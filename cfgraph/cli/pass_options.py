@@ -140,6 +140,13 @@ class FreezeOptions(OptionGroup):
         list[str],
         repeatable("--keep-variables", "LIST", "Variables that stay variables."),
     ] = field(default_factory=list)
+    drop_updates: Annotated[
+        bool,
+        typer.Option(
+            "--drop-updates",
+            help="Drop updates of variables that a fetch waits for, but does not read.",
+        ),
+    ] = False
     variables: str | None = None
     allow_io: bool = False
 

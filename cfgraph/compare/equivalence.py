@@ -58,7 +58,8 @@ class ComparisonRunOptions:
     `names_of_b` are the names in the second graph of tensors that have other names there, and
     `feeds_of_b` feeds of the second graph alone. The second graph starts from the variables of the
     first, except for those in `state_of_b`. The default tolerances depend on the type. Without
-    `locate`, the first wrong node is not looked for.
+    `locate`, the first wrong node is not looked for, and without `compares_variables` the variables
+    may differ after a run.
 
     With `independent`, neither graph need be written from the other: inputs are paired by type and
     shape if their names differ, an unpaired one is an error, and values that one graph lends to the
@@ -79,6 +80,7 @@ class ComparisonRunOptions:
     state_of_b: State | None = None
     locate: bool = True
     independent: bool = False
+    compares_variables: bool = True
 
     def name_of_b(self, name: str) -> str:
         """Return the name in the second graph of a tensor of the first."""
@@ -355,6 +357,8 @@ class _ComparisonCase:
         self, point: EvaluationPoint, after: VariableValues, point_b: EvaluationPoint
     ) -> Iterator[ValueMismatch]:
         """Yield the differences between variables that a run changes, or that the fetches read."""
+        if not self.options.compares_variables:
+            return
         start, start_b = _initial_values(point), _initial_values(point_b)
         after_b = _variable_values(point_b)
         compared = _changed(start, after) | _changed(start_b, after_b)

@@ -58,12 +58,16 @@ class PreparedComparison:
     original: Graph
     options: ComparisonRunOptions
 
-    def compare(self, graph: Graph) -> VerificationResult:
-        """Compare the original graph with the changed one as it is written."""
+    def compare(self, graph: Graph, *, drops_updates: bool = False) -> VerificationResult:
+        """Compare the original graph with the changed one as it is written.
+
+        A graph that `drops_updates` need not leave the same variables.
+        """
         from cfgraph.compare.equivalence import compare_runs
 
         written = loads(dumps(graph, "pb"), "pb")
-        delta = compare_runs(self.original, written, self.options)
+        options = replace(self.options, compares_variables=not drops_updates)
+        delta = compare_runs(self.original, written, options)
         result = VerificationResult(delta, (self.original, written))
         result.show()
         return result

@@ -151,3 +151,13 @@ def test_the_result_is_verified_against_the_run_of_the_file(
     done = command(*line, "--verify", "-o", tmp_path / "y.pb")
     assert done.code == 0, done.err
     assert "no differences" in done.err
+
+
+def test_the_command_drops_updates_that_a_fetch_waits_for(command: Any, training: Path) -> None:
+    folder = training.parent
+    line = ("freeze", training, "--variables", folder / "weights", "--fetch", "counted")
+    warned = command(*line, "--set", "is_training=false", "-o", folder / "kept.pb")
+    assert "outputs wait for count, but read no value of it; --drop-updates drops it" in warned.err
+    done = command(*line, "--set", "is_training=false", "--drop-updates", "--verify", "-o", "-")
+    assert "dropped updates of variables, which no output reads: count" in done.err
+    assert done.code == 0, done.err

@@ -67,6 +67,7 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
             outputs=fetches,
             values=values,
             keep_variables=split_names(options.keep_variables),
+            drop_updates=options.drop_updates,
         )
         return cls(graph, options, report, functions, names)
 
@@ -77,6 +78,11 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
             *PassResult.notes(self),
             *([f"note: a frozen graph has no signature: {lost}"] * bool(lost)),
         ]
+
+    @property
+    def drops_updates(self) -> bool:
+        """True if updates were dropped on request."""
+        return bool(self.report.updates)
 
     def rows(self) -> OutputTable:
         """The variables."""
@@ -113,6 +119,7 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
             "inputs": list(report.inputs),
             "branches": [asdict(item) for item in report.branches],
             "tables": [asdict(item) for item in report.tables],
+            "updates": list(report.updates),
         }
 
     def show(self, out: Page) -> None:

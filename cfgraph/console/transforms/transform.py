@@ -104,6 +104,11 @@ class PassResult(ABC, Generic[Options, Report]):
         return [f"warning: {warning}" for warning in self.report.warnings]
 
     @property
+    def drops_updates(self) -> bool:
+        """True for a result that intentionally does not update the variables of the input."""
+        return False
+
+    @property
     def exit_status(self) -> int:
         """1 for a result that options declare to be a finding."""
         return 0
@@ -211,7 +216,9 @@ def transform(
     result = pass_type.apply(source.graph, options, names)
     for text in result.notes():
         note(text)
-    verdict = None if comparison is None else comparison.compare(source.graph)
+    verdict = None
+    if comparison is not None:
+        verdict = comparison.compare(source.graph, drops_updates=result.drops_updates)
     passed = result.check() and (verdict is None or bool(verdict))
     artifacts = result.write(source, names, outputs) if passed else []
     return Transformation(result, inputs, passed, artifacts, verdict)

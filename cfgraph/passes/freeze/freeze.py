@@ -39,6 +39,7 @@ from cfgraph.ops.families.variables import VariableV2
 from cfgraph.ops.opdef.op import is_a, is_functional, lookup
 from cfgraph.passes.faulty_nodes import defer_faults, has_faulty_nodes, require_no_faulty_nodes
 from cfgraph.passes.freeze.handle_uses import Blocker, HandleUses
+from cfgraph.passes.freeze.updates import awaited_updates, drop_updates
 from cfgraph.passes.freeze.values import ValuePassing, ValueType
 from cfgraph.passes.lower.lower import inline_calls, lower
 from cfgraph.passes.optimize.optimize import optimize, prune, remaining_names
@@ -92,13 +93,15 @@ class KeptTable:
 class Frozen(Report):
     """Report of `freeze`.
 
-    `inputs` are the tensors that are constants now, `branches` the rewrites that removed a branch.
+    `inputs` are the tensors that are constants now, `branches` the rewrites that removed a branch,
+    and `updates` the nodes that were dropped.
     """
 
     variables: tuple[FrozenVariable, ...] = ()
     inputs: tuple[str, ...] = ()
     branches: tuple[Rewrite, ...] = ()
     tables: tuple[KeptTable, ...] = ()
+    updates: tuple[str, ...] = ()
 
 
 def freeze(
@@ -108,6 +111,7 @@ def freeze(
     outputs: str | Iterable[str],
     values: Mapping[str, Any] | None = None,
     keep_variables: Iterable[str] = (),
+    drop_updates: bool = False,
 ) -> Frozen:
     """Replace variables by their values, in place, and remove what the outputs do not need.
 
@@ -116,6 +120,7 @@ def freeze(
         outputs: tensors to compute, and nodes to run as `^node`.
         values: arrays for inputs, or for other tensors, by name, which are constants then.
         keep_variables: names of variables that stay variables.
+        drop_updates: remove updates of variables that outputs wait for, but do not read.
 
     Returns a report on every variable. Raises InvalidInput for an invalid graph, UsageError for an
     unknown name or a value that does not fit, Unsupported for a partitioned graph; the graph is
@@ -134,7 +139,7 @@ def freeze(
     unknown = [name for name in _array_names(variables) if ("", name) not in known]
     with paused_gc(nodes=size), unchanged_on_error(graph):
         deferred = defer_faults(graph, needed)
-        freezer = _Freezer(graph, known, wanted, list(keep_variables))
+        freezer = _Freezer(graph, known, wanted, list(keep_variables), drop_updates)
         freezer.set_inputs(values or {})
         freezer.run()
         if deferred:
@@ -150,6 +155,7 @@ def freeze(
         inputs=tuple(freezer.inputs),
         branches=tuple(item for item in freezer.applied if item.rule == _BRANCHES),
         tables=tuple(freezer.tables),
+        updates=tuple(freezer.updates),
     )
 
 
@@ -196,11 +202,13 @@ class _Freezer:
     values: Mapping[Key, Any]
     outputs: list[str]
     kept: list[str]
+    drops_updates: bool
     inputs: list[str] = field(default_factory=list)
     frozen: dict[Key, FrozenVariable] = field(default_factory=dict)
     remaining: dict[Key, FrozenVariable] = field(default_factory=dict)
     applied: list[Rewrite] = field(default_factory=list)
     tables: list[KeptTable] = field(default_factory=list)
+    updates: list[str] = field(default_factory=list)
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     count: int = 0
 
@@ -240,6 +248,8 @@ class _Freezer:
             has_fewer, self.tables = len(tables) < len(self.tables), tables
             # variables of a branch that went are not needed: prune first
             changed = inline_calls(self.graph).rewrites
+            if not changed and self.drops_updates:
+                changed = self._drop_updates()
             changed = changed or self._freeze_variables() + self._drop_idle_controls()
             self.count += changed
             if not changed and not has_fewer:
@@ -255,6 +265,16 @@ class _Freezer:
         self.applied += report.applied
         self.names.update(report.names)
         self.count += report.rewrites
+
+    def _drop_updates(self) -> int:
+        """Drop the updates that outputs only wait for; returns their number."""
+        found = self._awaited_updates()
+        drop_updates(self.graph, found)
+        self.updates += [node.name for node in found]
+        return len(found)
+
+    def _awaited_updates(self) -> list[Node]:
+        return awaited_updates(self.graph, [self.graph[node_name(name)] for name in self.outputs])
 
     def remove_faulty_branches(self) -> None:
         """Lower the graph if branches with faulty nodes remain in functions, and freeze it again.
@@ -402,6 +422,13 @@ class _Freezer:
         if handles:
             names = first_names(handles, _MAX_NAMES)
             yield f"no variables for the inputs {names}, which are handles; freeze the SavedModel"
+        if self.updates:
+            names = first_names(self.updates, _MAX_NAMES)
+            yield f"dropped updates of variables, which no output reads: {names}"
+        awaited = [node.name for node in self._awaited_updates()]
+        if awaited:
+            names = first_names(awaited, _MAX_NAMES)
+            yield f"outputs wait for {names}, but read no value of it; --drop-updates drops it"
         for table in self.tables:
             if table.initializers:
                 names = ", ".join(table.initializers)

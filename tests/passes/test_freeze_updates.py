@@ -1,0 +1,106 @@
+"""Updates of variables that outputs wait for, but do not read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import cfgraph
+from tests.analysis.graph_text import graph
+
+# the power iteration of a spectral norm, as in BigGAN: `u` is stored whenever `w` is used
+NORM = """
+    x = Placeholder() {dtype=float32, shape=[?,2]}
+    w = VarHandleOp() {dtype=float32, shape=[2,2], shared_name="w"}
+    u = VarHandleOp() {dtype=float32, shape=[1,2], shared_name="u"}
+    w/read = ReadVariableOp(w) {dtype=float32}
+    u/read = ReadVariableOp(u) {dtype=float32}
+    v = MatMul(u/read, w/read)
+    u/new = MatMul(v, w/read) {transpose_b=true}
+    u/assign = AssignVariableOp(u, u/new) {dtype=float32}
+    group = NoOp(^u/assign)
+    w/used = Identity(w/read, ^group)
+    y = MatMul(x, w/used)
+"""
+VALUES = {"w": np.array([[1, 2], [3, 4]], np.float32), "u": np.array([[0.5, 1]], np.float32)}
+
+
+def test_an_update_that_is_only_awaited_stays_and_the_option_is_named() -> None:
+    found = graph(NORM)
+    report = cfgraph.freeze(found, VALUES, outputs=["y"])
+    assert {item.name: item.frozen for item in report.variables} == {"u": False, "w": True}
+    (warning,) = report.warnings
+    assert "u/assign" in warning
+    assert "--drop-updates" in warning
+
+
+def test_an_update_that_is_only_awaited_is_dropped_on_request() -> None:
+    found = graph(NORM)
+    report = cfgraph.freeze(found, VALUES, outputs=["y"], drop_updates=True)
+    assert report.updates == ("u/assign",)
+    assert any("u/assign" in warning for warning in report.warnings)
+    assert {node.name for node in found} == {"x", "w", "y"}
+    (y,) = cfgraph.Session(found).run(["y"], {"x": [[1.0, 1.0]]})
+    assert y.tolist() == [[4.0, 6.0]]
+
+
+def test_a_variable_is_read_as_the_checkpoint_has_it_and_a_read_update_stays() -> None:
+    text = (
+        NORM + "    after = ReadVariableOp(u, ^u/assign) {dtype=float32}\n    z = MatMul(y, after)"
+    )
+    found = graph(text + " {transpose_b=true}\n")
+    report = cfgraph.freeze(found, VALUES, outputs=["z"], drop_updates=True)
+    assert report.updates == ("u/assign",)
+    references = graph("""
+        x = Placeholder() {dtype=float32, shape=[]}
+        v = VariableV2() {dtype=float32, shape=[]}
+        add = AssignAdd(v, x) {T=float32}
+        y = Mul(add, x)
+    """)
+    report = cfgraph.freeze(references, {"v": 1.0}, outputs=["y"], drop_updates=True)
+    assert report.updates == ()
+    assert "add" in references
+
+
+def test_an_update_in_a_branch_goes_and_the_branch_stays() -> None:
+    found = graph("""
+        x = Placeholder() {dtype=float32, shape=[]}
+        p = Placeholder() {dtype=bool, shape=[]}
+        v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+        s = Switch(x, p)
+        h = Switch(v, p)
+        add = AssignAddVariableOp(h:1, s:1) {dtype=float32}
+        t = Neg(s:1)
+        kept = Identity(t, ^add)
+        m = Merge(s:0, kept)
+        read = ReadVariableOp(v) {dtype=float32}
+        y = Mul(m, read)
+    """)
+    cfgraph.freeze(found, {"v": 3.0}, outputs=["y"], drop_updates=True)
+    assert not {node.op for node in found} & {"AssignAddVariableOp", "VarHandleOp"}
+    session = cfgraph.Session(found)
+    assert session.run(["y"], {"x": 2.0, "p": True}) == [-6.0]
+    assert session.run(["y"], {"x": 2.0, "p": False}) == [6.0]
+
+
+def test_an_update_in_a_loop_leaves_its_reader_in_the_loop() -> None:
+    found = graph("""
+        n = Placeholder() {dtype=int32, shape=[]}
+        v = VarHandleOp() {dtype=int32, shape=[], shared_name="v"}
+        zero = Const() {dtype=int32, value=int32[]:0}
+        i/Enter = Enter(zero) {frame_name="loop"}
+        n/Enter = Enter(n) {frame_name="loop", is_constant=true}
+        v/Enter = Enter(v) {frame_name="loop", is_constant=true}
+        i/Merge = Merge(i/Enter, i/Next)
+        less = Less(i/Merge, n/Enter)
+        cond = LoopCond(less)
+        i/Switch = Switch(i/Merge, cond)
+        count = AssignAddVariableOp(v/Enter, i/Switch:1) {dtype=int32}
+        one = Const(^count) {dtype=int32, value=int32[]:1}
+        i/Add = AddV2(i/Switch:1, one)
+        i/Next = NextIteration(i/Add)
+        i/Exit = Exit(i/Switch)
+        y = Neg(i/Exit)
+    """)
+    cfgraph.freeze(found, {"v": 0}, outputs=["y"], drop_updates=True)
+    assert "v" not in found
+    assert cfgraph.Session(found).run(["y"], {"n": 5}) == [-5]
