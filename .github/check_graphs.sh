@@ -57,17 +57,34 @@ if [ "$(git rev-parse --is-shallow-repository)" = true ]; then
 fi
 "${fetch[@]}" -- origin "$INPUT_BASE"
 base=$(git merge-base HEAD FETCH_HEAD || git rev-parse FETCH_HEAD)
-mapfile -d '' -t changed < <(git diff --name-only -z --diff-filter=M "$base" -- "${patterns[@]}")
 {
   echo
   echo "## Changed graphs"
 } >> "$GITHUB_STEP_SUMMARY"
-for graph in "${changed[@]}"; do
-  before=$RUNNER_TEMP/before.${graph##*/}
-  git show "$base:$graph" > "$before"
+# files of the base, as they are checked out: attributes apply, but not those of an archive
+before=$RUNNER_TEMP/before
+index=$RUNNER_TEMP/before.index
+GIT_INDEX_FILE=$index git read-tree "$base"
+for graph in "${graphs[@]}"; do
+  # variables and assets are part of a SavedModel
+  model=$graph
+  if [[ ${graph##*/} =~ ^saved_model\.pb(txt)?(\.gz)?$ ]]; then
+    [ "$graph" = "${graph##*/}" ] && model=. || model=${graph%/*}
+  fi
+  if git --literal-pathspecs diff --quiet "$base" -- "$model" ||
+    [ -z "$(git --literal-pathspecs ls-tree --name-only "$base" -- "$graph")" ]; then
+    continue
+  fi
+  git --literal-pathspecs ls-tree -r -z --name-only "$base" -- "$model" |
+    GIT_INDEX_FILE=$index git checkout-index -f -z --stdin --prefix="$before/"
   found=0
   echo >> "$GITHUB_STEP_SUMMARY"
-  "${diff[@]}" --format markdown -- "$before" "$graph" >> "$GITHUB_STEP_SUMMARY" || found=$?
+  "${diff[@]}" --format markdown -- "$before/$model" "$model" >> "$GITHUB_STEP_SUMMARY" || found=$?
+  if [ "$INPUT_DIFF" = nodes ] && git --literal-pathspecs diff --quiet "$base" -- "$graph"; then
+    text="other files of the model changed, such as its variables; diff: values compares what it computes"
+    echo "::warning file=$(escaped "$graph"),title=cfgraph diff::$text"
+    printf '\nNot compared: %s.\n' "$text" >> "$GITHUB_STEP_SUMMARY"
+  fi
   # 1 is a difference, and anything else a failure
   if [ "$found" -gt 1 ] || { [ "$found" = 1 ] && [ "$INPUT_FAIL_ON_DIFFERENCE" = true ]; }; then
     echo "::error file=$(escaped "$graph"),title=cfgraph diff::the graph differs from $INPUT_BASE"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -141,6 +142,60 @@ def test_a_difference_fails_where_it_is_to(job: Job) -> None:
     assert "the first wrong node is y (Square)" in job.summary.read_text()
 
 
+@pytest.fixture
+def model(job: Job, fixtures: Path) -> Path:
+    """A SavedModel in the clone, which the branch `trained` has, too."""
+    folder = job.clone / "models" / "lstm"
+    unpack(fixtures, "lstm", folder)
+    git(job.clone, "add", ".")
+    git(job.clone, "commit", "-qm", "third")
+    git(job.clone, "push", "-q", "origin", "HEAD:refs/heads/trained")
+    return folder
+
+
+def unpack(fixtures: Path, name: str, folder: Path) -> None:
+    with zipfile.ZipFile(fixtures / "verdicts" / f"{name}.zip") as archive:
+        for item in archive.namelist():
+            path = folder / item.partition("/")[2]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(archive.read(item))
+
+
+@pytest.mark.slow
+def test_a_retrained_model_is_a_difference_of_values(job: Job, model: Path, fixtures: Path) -> None:
+    unpack(fixtures, "lstm_retrained", model)
+    done = job.run(CHECK, base="trained", diff="values", fail_on_difference="true")
+    assert done.returncode == 1
+    assert "::error file=models/lstm/saved_model.pb,title=cfgraph diff::" in done.stdout
+    after = job.summary.read_text().split("## Changed graphs")[1]
+    assert "**models/lstm**: 4 errors" in after
+    assert "StatefulPartitionedCall\\_1:0: 4 of 4 elements differ" in after
+
+
+@pytest.mark.parametrize(("diff", "status"), [("values", 1), ("nodes", 0)])
+def test_a_change_of_the_variables_is_a_change_of_the_model(
+    diff: str, status: int, job: Job, model: Path, fixtures: Path, tmp_path: Path
+) -> None:
+    unpack(fixtures, "lstm_retrained", tmp_path / "retrained")
+    shutil.copytree(tmp_path / "retrained" / "variables", model / "variables", dirs_exist_ok=True)
+    done = job.run(CHECK, base="trained", diff=diff, fail_on_difference="true")
+    assert done.returncode == status
+    after = job.summary.read_text().split("## Changed graphs")[1]
+    assert "**models/lstm**: " in after
+    assert ("Not compared: other files of the model changed" in after) is (diff == "nodes")
+    assert ("::warning file=models/lstm/saved_model.pb" in done.stdout) is (diff == "nodes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("diff", ["values", "nodes"])
+def test_an_unchanged_model_is_not_listed(diff: str, job: Job, model: Path) -> None:
+    (model.parent / "notes.txt").write_text("of no model")
+    git(job.clone, "add", ".")
+    done = job.run(CHECK, base="trained", diff=diff, fail_on_difference="true")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert job.summary.read_text().endswith("## Changed graphs\n")
+
+
 def test_names_of_graphs_are_neither_options_nor_commands(job: Job) -> None:
     names = ["--exit-zero.graph", "-V.graph", "é, x\n::error::y.graph"]
     for name in names:
@@ -207,3 +262,16 @@ def test_the_component_reports_faults_and_changes(
     assert done.returncode not in (0, 2)
     assert "error[CFG201]" in done.stdout
     assert ElementTree.parse(clone / "cfgraph.xml").getroot().get("failures") == "1"
+
+
+@pytest.mark.slow
+def test_the_component_compares_the_variables_of_a_model(
+    script: list[str], job: Job, model: Path, fixtures: Path
+) -> None:
+    unpack(fixtures, "lstm_retrained", model)
+    git(job.clone, "commit", "-qam", "fourth")
+    base = git(job.clone, "ls-remote", "origin", "refs/heads/trained").split()[0]
+    values = "\n".join(script).replace("DIFF_OPTIONS=''", "DIFF_OPTIONS=--run")
+    done = run(("sh", "-ec", values), job.clone, {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base})
+    assert done.returncode == 0, done.stderr
+    assert "models/lstm\nStatefulPartitionedCall_1:0: 4 of 4 elements differ" in done.stdout
