@@ -138,6 +138,10 @@ class ExecutionError(CfgraphError):
     exceeded_loop: str = ""
 
 
+class ProcessLost(ExecutionError):
+    """A child process that ended, or gave no answer, while it worked on a part of a graph."""
+
+
 class WorkerLost(ExecutionError):
     """A worker that ended, or cannot be reached, during a run on several workers.
 

@@ -14,8 +14,7 @@ from cfgraph.cli.json_output import schema
 from cfgraph.console.graph_files import read_graph
 from cfgraph.console.picture.pages import page_model
 from cfgraph.console.views.selection import GraphView, nodes_to_show
-from cfgraph.ops.opdef.jax_library import load_jax
-from cfgraph.ops.opdef.stablehlo_bodies import module_bodies
+from cfgraph.runtime.stablehlo.module_process import module_bodies
 from tests.cli.conftest import Command
 from tests.ops.test_stablehlo_calls import artifact, nested_cases
 from tests.stablehlo_programs import recorded
@@ -101,7 +100,6 @@ def test_without_jax_show_and_explain_say_what_they_need(
     command: Command, lowered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    load_jax.cache_clear()
     module_bodies.cache_clear()
     (module,) = command("show", lowered, "--json").json["result"]["modules"]
     assert module["parts"] == []

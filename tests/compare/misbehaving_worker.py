@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 
-from cfgraph.compare.tensorflow.messages import ProcessMessage
 from cfgraph.compare.tensorflow.modes import Mode
 from cfgraph.compare.tensorflow.worker import serve
+from cfgraph.processes.messages import ProcessMessage
 
 
 def answer(mode: Mode, request: ProcessMessage) -> ProcessMessage:

@@ -17,19 +17,19 @@ import pytest
 import cfgraph
 from cfgraph.compare.equivalence import ComparisonRunOptions
 from cfgraph.compare.reduce.subject import Subject
-from cfgraph.compare.tensorflow.messages import (
-    ConnectionEnded,
-    MessageError,
-    ProcessMessage,
-    receive,
-    send,
-)
 from cfgraph.compare.tensorflow.mode_comparison import compare_modes
 from cfgraph.compare.tensorflow.modes import MODES
 from cfgraph.compare.tensorflow.processes import ModeFailure, ModePool, TensorFlowHost
 from cfgraph.compare.tensorflow.reduce_mode import start_oracle
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.limits import limited
+from cfgraph.processes.messages import (
+    ConnectionEnded,
+    MessageError,
+    ProcessMessage,
+    receive,
+    send,
+)
 
 COMMAND = (sys.executable, str(Path(__file__).parent / "misbehaving_worker.py"))
 MODE = MODES["autojit"]

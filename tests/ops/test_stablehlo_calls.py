@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cfgraph.errors import CfgraphError
-from cfgraph.ops.opdef.stablehlo_bodies import module_bodies
-from cfgraph.ops.opdef.stablehlo_modules import ModuleCall, run_module
+from cfgraph.ops.opdef.stablehlo_modules import ModuleCall
+from cfgraph.runtime.stablehlo.module_process import module_bodies, run_module
 
 pytest.importorskip("jax", reason="needs the extra xla")
 

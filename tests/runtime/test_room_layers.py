@@ -12,6 +12,7 @@ ORDER = (
     "fetches",
     "trace",
     "feeds",
+    "stablehlo",
     "engine",
     "program",
     "blas_threads",

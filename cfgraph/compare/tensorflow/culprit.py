@@ -17,7 +17,6 @@ from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.findings import Finding
 from cfgraph.compare.differences import RunDiff
-from cfgraph.compare.tensorflow.messages import ProcessMessage
 from cfgraph.compare.tensorflow.mode_oracle import ModeOracle, difference_kind
 from cfgraph.compare.tensorflow.mode_runs import run_message
 from cfgraph.compare.tensorflow.modes import MODES, Mode
@@ -28,6 +27,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import role_of
+from cfgraph.processes.messages import ProcessMessage
 
 # rewrites of Grappler, as tf.config.optimizer.set_experimental_options names them
 OPTIMIZERS: Final = (

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import declared_type
-from cfgraph.compare.tensorflow.messages import ProcessMessage
 from cfgraph.compare.tensorflow.modes import Mode
 from cfgraph.compare.tensorflow.processes import ModeFailure, ModePool
 from cfgraph.errors import Unsupported
@@ -18,6 +17,7 @@ from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.lower.lower import drop_dangling_colocation
+from cfgraph.processes.messages import ProcessMessage
 
 
 @dataclass(frozen=True, slots=True)

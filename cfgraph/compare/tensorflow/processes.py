@@ -15,16 +15,18 @@ from time import monotonic
 from types import TracebackType
 from typing import IO, Any, Final
 
-from cfgraph.compare.tensorflow.messages import (
+from cfgraph.compare.tensorflow.modes import Mode
+from cfgraph.errors import ExecutionError, Unsupported, install_hint
+from cfgraph.limits import current_limits
+from cfgraph.processes.child_process import last_lines, status_text
+from cfgraph.processes.messages import (
     ConnectionEnded,
     MessageError,
     ProcessMessage,
     receive,
     send,
+    send_descriptors,
 )
-from cfgraph.compare.tensorflow.modes import Mode
-from cfgraph.errors import ExecutionError, Unsupported, install_hint
-from cfgraph.limits import current_limits
 
 WORKER_COMMAND: Final = (sys.executable, "-m", "cfgraph.compare.tensorflow.worker")
 DEFAULT_SECONDS: Final = 60.0
@@ -40,7 +42,6 @@ _MAX_LOGGED: Final = 100
 _OUT_OF_MEMORY: Final = re.compile(r"bad_alloc|MemoryError|[Oo]ut of memory|RESOURCE_EXHAUSTED")
 _STAMP: Final = re.compile(r"^[IWEF]?\d{4} [\d:.]+ +\d+ |^\d{4}-\d\d-\d\d [\d:.]+: ")
 _EXITED: Final = "exit status"
-_MAX_LINE: Final = 300
 _UNSUPPORTED: Final = "UnimplementedError"
 _UNCOMPILED: Final = re.compile(
     r"unsupported operations|not supported by this interpreter|explicitly marked illegal"
@@ -183,8 +184,7 @@ class TensorFlowHost:
         deadline = monotonic() + _CONTROL_SECONDS
         try:
             send(control, request, deadline)
-            if descriptors:
-                socket.send_fds(control, [b"f"], list(descriptors))
+            send_descriptors(control, descriptors)
             return receive(control, deadline).header
         except _LOST:
             self.close()
@@ -255,23 +255,11 @@ class ModeProcess:
             return Answer(failure=ModeFailure(kind, message, log=log_lines(self.log)))
 
 
-def status_text(status: int) -> str:
-    """Describe an exit status, negative for a signal."""
-    if status >= 0:
-        return f"{_EXITED} {status}"
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"
-
-
 def log_lines(log: IO[bytes], count: int = _MAX_LINES) -> tuple[str, ...]:
     """Return the last lines that a process printed, without the time stamps of TensorFlow."""
     size = log.seek(0, 2)
     log.seek(max(0, size - _MAX_LOG_BYTES))
-    text = log.read().decode("utf-8", "replace")
-    lines = [_STAMP.sub("", line).strip() for line in text.splitlines()]
-    return tuple(line[:_MAX_LINE] for line in lines if line)[-count:]
+    return tuple(_STAMP.sub("", line) for line in last_lines(log.read(), count))
 
 
 class ModePool:

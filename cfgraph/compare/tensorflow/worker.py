@@ -23,8 +23,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.compare.tensorflow.messages import ConnectionEnded, ProcessMessage, receive, send
 from cfgraph.compare.tensorflow.modes import MODES, Mode
+from cfgraph.processes.messages import (
+    ConnectionEnded,
+    ProcessMessage,
+    receive,
+    receive_descriptors,
+    send,
+)
 
 _PR_SET_PDEATHSIG: Final = 1
 # begins the names of inputs of a converted function
@@ -53,7 +59,7 @@ def serve(control: socket.socket, version: str, answer: Answer) -> None:
         except ConnectionEnded:
             return
         if "fork" in request:
-            _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+            descriptors = receive_descriptors(control, 2)
             gc.freeze()
             pid = os.fork()
             if not pid:

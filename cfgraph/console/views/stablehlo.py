@@ -16,7 +16,8 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ops.families.stablehlo import XlaCallModule
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.ops.opdef.stablehlo_bodies import ModuleBody, module_bodies, module_text
+from cfgraph.runtime.stablehlo.module_bodies import ModuleBody
+from cfgraph.runtime.stablehlo.module_process import module_bodies, module_text
 
 # lines of a module that `explain` prints without --full
 _MAX_LINES: Final = 40

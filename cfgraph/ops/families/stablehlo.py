@@ -8,7 +8,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Op
 from cfgraph.ops.opdef.resources import Step
-from cfgraph.ops.opdef.stablehlo_modules import module_call, run_module
+from cfgraph.ops.opdef.stablehlo_modules import module_call
 
 
 class XlaCallModule(Op):
@@ -26,7 +26,7 @@ class XlaCallModule(Op):
 
     @classmethod
     def run(cls, step: Step, node: Node, *inputs: Any) -> Any:
-        results = run_module(module_call(node), inputs)
+        results = step.run_module(module_call(node), inputs)
         return results[0] if len(results) == 1 else results or None
 
     shape = staticmethod(lambda context: list(context.attr("Sout")))

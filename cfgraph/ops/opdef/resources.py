@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
@@ -41,6 +41,9 @@ class Step(Protocol):
 
     def require_readable(self, path: str) -> None:
         """Raise Unsupported if the graph may not read this file; called before it is opened."""
+
+    def run_module(self, call: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a `ModuleCall`, which runs in a process of its own."""
 
     def append_to_file(self, path: str, data: bytes) -> None:
         """Append to a file. Raises Unsupported if the graph may not write it."""

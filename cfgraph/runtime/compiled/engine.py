@@ -16,7 +16,7 @@ from itertools import count
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout
+from cfgraph.errors import CfgraphError, ExecutionError, ProcessLost, RunTimeout
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import RECV, SEND
 from cfgraph.limits import DeadlinePassed, current_limits
@@ -58,6 +58,8 @@ _MAX_OUTPUTS: Final = 4096
 MAX_REPEATED: Final = 100_000
 # of kernels, in generated code
 _SPARE_CALLS: Final = 100
+# the errors of runs that are not repeated for an explanation
+_COSTLY_ERRORS: Final = (RunTimeout, MemoryError, ProcessLost)
 # of a run whose code is worth a file
 _MIN_CACHED_NODES: Final = 100
 _numbers: Final = count(1)
@@ -349,10 +351,11 @@ class CompiledSimulator:
     def _explain(self, error: Exception, watch: LoopWatch) -> None:
         """Raise an error of the function as the token executor does.
 
-        A run that may be repeated is: the token executor raises the first of several errors.
+        A run that may be repeated is: the token executor raises the first of several errors. What
+        took time or a process the first time would take it again.
         """
         compiled, limit = self.compiled, self.step.max_iterations
-        if not compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
+        if not compiled.is_repeatable or isinstance(error, _COSTLY_ERRORS):
             raise located(compiled, error) from error.__cause__
         if not exceeds_iterations(error):
             self._repeat()

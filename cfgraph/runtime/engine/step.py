@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.random_streams import StreamScope, iterations_of, stream_name
 from cfgraph.ops.opdef.resources import VARIABLES, Resource
+from cfgraph.ops.opdef.stablehlo_modules import ModuleCall
 from cfgraph.runtime.engine.random_numbers import RandomStreams
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
@@ -257,6 +258,12 @@ class RunStep:
     def require_readable(self, path: str) -> None:
         """Raise Unsupported if the policy does not let the graph read this file."""
         self.io.require_readable(path)
+
+    def run_module(self, call: ModuleCall, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a StableHLO module, which runs in a process of its own."""
+        from cfgraph.runtime.stablehlo.module_process import run_module
+
+        return run_module(call, inputs)
 
     def append_to_file(self, path: str, data: bytes) -> None:
         """Append to a file. Raises Unsupported without permission, OpError if that fails."""

@@ -1,34 +1,28 @@
-"""The functions of a StableHLO module as graphs, with one node per operation.
-
-The regions of `while`, `case`, and `if` are graphs of their own, which the node names in its
-attributes. A value that a region captures is a node `captured` there. Other regions, such as those
-of `reduce`, are part of their operation.
-"""
+"""Reader of StableHLO modules, in the child process: MLIR's bindings parse the bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from contextlib import contextmanager
 from typing import Any, Final
 
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.stablehlo_modules import opened_module
+from cfgraph.ops.opdef.jax_library import load_jax
+from cfgraph.ops.opdef.op import OpError
+from cfgraph.runtime.stablehlo.module_bodies import (
+    ARGUMENT,
+    CAPTURED,
+    REGIONS,
+    RETURN,
+    ModuleBody,
+    TensorType,
+)
+from cfgraph.runtime.stablehlo.permitted_operations import require_shallow_regions
 
-# the ops of nodes that stand for no operation
-ARGUMENT: Final = "argument"
-CAPTURED: Final = "captured"
-RETURN: Final = "return"
-# the attributes that name the regions of an operation; a case has several branches
-_REGIONS: Final = {
-    "stablehlo.while": ("cond", "body"),
-    "stablehlo.if": ("then_branch", "else_branch"),
-    "stablehlo.case": (),
-}
 _DIALECT: Final = "stablehlo."
 # larger constants are elided in attributes and texts
 _MAX_ELEMENTS: Final = 16
@@ -43,54 +37,40 @@ _TYPES: Final = {
     **{f"i{bits}": f"int{bits}" for bits in (4, 8, 16, 32, 64)},
     **{f"ui{bits}": f"uint{bits}" for bits in (4, 8, 16, 32, 64)},
 }
+_MAX_REASON: Final = 300
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
-    """A type of a module; `dtype` is None for one that is no tensor of a known type."""
+@contextmanager
+def opened_module(data: bytes) -> Iterator[Any]:
+    """The MLIR module of a portable artifact. Raises OpError for other data."""
+    load_jax()
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
 
-    dtype: DType | None
-    shape: Shape
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(slots=True)
-class ModuleBody:
-    """A function of a module, or a region of an operation, whose node is the `caller`."""
-
-    name: str
-    inputs: tuple[TensorType, ...]
-    outputs: tuple[TensorType, ...] = ()
-    graph: Graph = field(default_factory=Graph)
-    types: dict[Node, tuple[TensorType, ...]] = field(default_factory=dict)
-    results: tuple[Output, ...] = ()
-    caller: Node | None = None
-
-    @property
-    def signature(self) -> str:
-        """The types of arguments and results."""
-        return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
-
-    @property
-    def operations(self) -> int:
-        """The number of operations."""
-        return sum(node.op not in (ARGUMENT, CAPTURED, RETURN) for node in self.graph)
-
-    def controls(self) -> Iterator[Node]:
-        """The loops and conditionals."""
-        return (node for node in self.graph if _DIALECT + node.op in _REGIONS)
+    with mlir.make_ir_context() as context, ir.Location.unknown():
+        try:
+            module = stablehlo.deserialize_portable_artifact(context, data)
+        except Exception as error:
+            hint = "it may need a newer jax, or be damaged"
+            message = f"the module is not a portable artifact of StableHLO: {reason(error)}"
+            raise OpError(message, hint=hint) from None
+        require_shallow_regions(module)
+        yield module
 
 
-@lru_cache(maxsize=16)
-def module_bodies(data: bytes, prefix: str = "") -> tuple[ModuleBody, ...]:
+def reason(error: Exception) -> str:
+    """The first line of an error of the compiler, or of MLIR."""
+    text = clean_layout(str(error)).strip().partition("\n")[0]
+    return text[:_MAX_REASON] or type(error).__name__
+
+
+def read_bodies(data: bytes, prefix: str) -> tuple[ModuleBody, ...]:
     """The functions and regions of a module, `main` first, each before its regions.
 
     Their names start with `prefix`.
 
-    Raises Unsupported without jax, OpError for data that are no module.
+    Raises OpError for data that are no module.
     """
     bodies: list[ModuleBody] = []
     with opened_module(data) as module:
@@ -106,10 +86,10 @@ def module_bodies(data: bytes, prefix: str = "") -> tuple[ModuleBody, ...]:
     return tuple(sorted(bodies, key=lambda body: not f"{body.name}/".startswith(f"{main}/")))
 
 
-def module_text(data: bytes) -> str:
+def read_text(data: bytes) -> str:
     """The text of a module, with large constants elided.
 
-    Raises Unsupported without jax, OpError for data that are no module.
+    Raises OpError for data that are no module.
     """
     with opened_module(data) as module:
         return clean_layout(module.operation.get_asm(large_elements_limit=_MAX_ELEMENTS))
@@ -144,8 +124,8 @@ class _BlockReader:
         results = list(operation.results)
         node = self._add(op, op, inputs, dict(_attributes(operation, self.prefix)), results)
         self._define(node, results)
-        if operation.name in _REGIONS:
-            names = _REGIONS[operation.name] or tuple(
+        if op in REGIONS:
+            names = REGIONS[op] or tuple(
                 f"branch{number}" for number in range(len(operation.regions))
             )
             for name, region in zip(names, operation.regions, strict=True):

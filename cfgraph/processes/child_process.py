@@ -1,0 +1,294 @@
+"""Keeper of a child process: start, requests, deadlines, memory, and death as an error.
+
+The child imports a module of cfgraph and answers requests on a private socket until that closes.
+It ends with this process, whatever ends that: the system sends it a signal as the other end of a
+pipe is closed, also while a library in it never returns.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import Final, Generic, TypeVar
+
+from cfgraph.errors import CfgraphError, ExecutionError, ProcessLost, Unsupported
+from cfgraph.limits import Limits, current_limits, out_of_memory_error
+from cfgraph.ops.opdef.op import OpError
+from cfgraph.processes.messages import (
+    ConnectionEnded,
+    MessageError,
+    ProcessMessage,
+    receive,
+    send,
+    send_descriptors,
+)
+
+# seconds for a process to start and import its modules, on a machine with other work
+_START_SECONDS: Final = 120.0
+# to write a request, to read an answer that has begun, and for a process that dies to be gone
+_TRANSFER_SECONDS: Final = 30.0
+_EXIT_SECONDS: Final = 5.0
+# between two looks at the memory and the deadline
+_PERIOD_SECONDS: Final = 0.05
+# memory of the libraries beyond that of values, as for the command itself
+_OWN_BYTES: Final = 256 << 20
+_LOG_BYTES: Final = 1 << 16
+_MAX_LINE: Final = 300
+_IDLE_PROCESSES: Final = 2
+_CONFINEMENT: Final = "cfgraph.processes.confinement"
+_KINDS: Final = {kind.__name__: kind for kind in (Unsupported, OpError, ExecutionError)}
+
+
+@dataclass(frozen=True, slots=True)
+class ChildProgram:
+    """A program for child processes: a module whose `main` calls `serve`, and what it does.
+
+    `task` completes "the process that". `code` and `hint` are those of the error of its death.
+    """
+
+    module: str
+    task: str
+    code: str
+    hint: str
+
+
+class ChildProcess:
+    """A child process and its connection; unusable after a failure, and then closed."""
+
+    def __init__(self, program: ChildProgram) -> None:
+        self.program, self.owner = program, os.getpid()
+        self._connection, far = socket.socketpair()
+        watched, self._lifeline = os.pipe()
+        self._log, log = os.pipe()
+        for end in (self._log, log):  # a full log is lost, and stops nobody
+            os.set_blocking(end, False)
+        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+        with far:
+            theirs = (far.fileno(), watched)
+            try:
+                self._process = subprocess.Popen(
+                    # -P: modules come from the path of this process, not from the current folder
+                    [sys.executable, "-P", "-m", _CONFINEMENT, program.module, *map(str, theirs)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=theirs,
+                    env={**os.environ, "PYTHONPATH": path},
+                    start_new_session=True,  # Ctrl-C reaches this process alone, which ends it
+                )
+            finally:
+                os.close(watched)
+                os.close(log)
+        self._poll = select.poll()
+        self._poll.register(self._connection, select.POLLIN)
+        self._is_ready = self._is_closed = False
+        self._first_bytes = 0
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    @property
+    def is_usable(self) -> bool:
+        """False once the process has ended, or in a copy of the process that started it."""
+        alive = not self._is_closed and self.owner == os.getpid()
+        return alive and self._process.poll() is None
+
+    def request(
+        self,
+        message: ProcessMessage,
+        descriptors: Sequence[int] = (),
+        seconds: float = inf,
+    ) -> ProcessMessage:
+        """Send a request, and wait for its answer within the limits of the context.
+
+        `seconds` bound the time in which the process could run. Raises the error that the process
+        reports; ProcessLost for its death or silence.
+        """
+        try:
+            if not self._is_ready:
+                self._answer(_START_SECONDS, is_start=True)
+                self._first_bytes, self._is_ready = _resident_bytes(self.pid), True
+            self._drain_log()
+            send(self._connection, message, monotonic() + _TRANSFER_SECONDS)
+            send_descriptors(self._connection, descriptors)
+            reply = self._answer(seconds)
+        except ConnectionEnded:
+            raise self._death() from None
+        except MessageError:
+            raise self._garbage() from None
+        except BaseException:
+            self.close()
+            raise
+        if (reported := reply.header.get("error")) is not None:
+            raise _reported_error(reported)
+        return reply
+
+    @contextmanager
+    def checked_answer(self) -> Iterator[None]:
+        """Report an answer of unexpected content as an error of the process."""
+        try:
+            yield
+        except (CfgraphError, MemoryError):
+            raise
+        except Exception:
+            raise self._garbage() from None
+
+    def _garbage(self) -> ProcessLost:
+        self.close()
+        return self._error("sent bytes that are not an answer")
+
+    def _answer(self, seconds: float, *, is_start: bool = False) -> ProcessMessage:
+        """Wait for the next message. Raises the error of a limit that passes before."""
+        limits = current_limits()
+        if not self._poll.poll(_PERIOD_SECONDS * 1000):
+            most = inf if is_start else self._first_bytes + limits.max_bytes + _OWN_BYTES
+            self._watch(limits, seconds, most)
+        deadline = min(limits.deadline, monotonic() + _TRANSFER_SECONDS)
+        try:
+            return receive(self._connection, deadline)
+        except TimeoutError:
+            limits.check_deadline()
+            raise self._error("stopped in the middle of an answer") from None
+
+    def _watch(self, limits: Limits, seconds: float, most_bytes: float) -> None:
+        """Wait for the start of a message. Raises the error of a limit that passes before."""
+        start, delay = monotonic(), _queued_seconds(self.pid)
+        while not self._poll.poll(_PERIOD_SECONDS * 1000):
+            limits.check_deadline()
+            if _resident_bytes(self.pid) > most_bytes:
+                raise out_of_memory_error()
+            if monotonic() - start - (_queued_seconds(self.pid) - delay) > seconds:
+                raise self._error(f"gave no answer within {seconds:.3g} s")
+
+    def _error(self, reason: str) -> ProcessLost:
+        message = f"the process that {self.program.task} {reason}"
+        return ProcessLost(message, hint=self.program.hint, code=self.program.code)
+
+    def _death(self) -> ProcessLost:
+        """The error of a process that closed its connection, with its last words."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_SECONDS)
+        status = self._process.returncode
+        lines = last_lines(self._drain_log(), 1)
+        self.close()
+        ending = "closed its connection" if status is None else f"ended: {status_text(status)}"
+        return self._error(": ".join([ending, *lines]))
+
+    def _drain_log(self) -> bytes:
+        """Read what the process has printed since the last request."""
+        data = b""
+        with suppress(BlockingIOError):
+            while part := os.read(self._log, _LOG_BYTES):
+                data = (data + part)[-_LOG_BYTES:]
+        return data
+
+    def close(self) -> None:
+        """End the process."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._connection.close()
+        for end in (self._lifeline, self._log):
+            os.close(end)
+        if self.owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+
+
+C = TypeVar("C", bound=ChildProcess)
+
+
+class ChildPool(Generic[C]):
+    """The processes of one program that wait for work; the sessions of a process share them."""
+
+    def __init__(self, start: Callable[[], C]) -> None:
+        self._start = start
+        self._idle: list[C] = []
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    @contextmanager
+    def leased(self) -> Iterator[C]:
+        """A process for one caller at a time; the one that was used last, if it is idle."""
+        child = self._taken() or self._start()
+        try:
+            yield child
+        finally:
+            with self._lock:
+                if child.is_usable and len(self._idle) < _IDLE_PROCESSES:
+                    self._idle.append(child)
+                else:
+                    child.close()
+
+    def _taken(self) -> C | None:
+        with self._lock:
+            while self._idle:
+                child = self._idle.pop()
+                if child.is_usable:
+                    return child
+                child.close()
+        return None
+
+    def close(self) -> None:
+        """End the processes that wait."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+
+
+def _reported_error(reported: object) -> Exception:
+    """The error that a process reports: kind, message, hint, and code."""
+    fields = reported if isinstance(reported, dict) else {}
+    kind = _KINDS.get(str(fields.get("kind")), ExecutionError)
+    hint, code = (fields.get(name) for name in ("hint", "code"))
+    message = str(fields.get("message", "an unknown error"))
+    return kind(message, hint=hint and str(hint), code=code and str(code))
+
+
+def _queued_seconds(pid: int) -> float:
+    """The time that a process has waited for a processor; 0 on a system that does not count it."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _resident_bytes(pid: int) -> int:
+    """The memory of a process that it shares with no other; 0 if unknown."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            fields = [int(field) for field in file.read().split()]
+        return (fields[1] - fields[2]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def status_text(status: int) -> str:
+    """Describe an exit status, negative for a signal."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+def last_lines(log: bytes, count: int) -> list[str]:
+    """The last lines that a process printed."""
+    lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines()]
+    return [line[:_MAX_LINE] for line in lines if line][-count:]

@@ -1,0 +1,1 @@
+"""StableHLO modules, read and run in a process of their own."""
