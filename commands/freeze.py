@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cfgraph.cli import options
 from cfgraph.cli.pass_options import FreezeOptions
-from cfgraph.cli.transform_options import ComparedRuns, FreezeInputs, OutputOptions, VerifyOptions
+from cfgraph.cli.transform_options import ComparedRuns, FedInputs, OutputOptions, VerifyOptions
 
 
 def main(
@@ -12,7 +12,7 @@ def main(
     request: FreezeOptions,
     outputs: OutputOptions,
     cases: VerifyOptions,
-    inputs: FreezeInputs,
+    inputs: FedInputs,
 ) -> None:
     """Replace variables by their values, inputs by constants, and remove what they decide."""
     from cfgraph.console.transforms.freeze import FrozenGraph

@@ -19,6 +19,7 @@ from cfgraph.analysis.endless_loops import endless_loop_findings
 from cfgraph.analysis.findings import LEVELS, Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import sinks
+from cfgraph.analysis.tables import table_findings
 from cfgraph.analysis.verify.context import Signatures
 from cfgraph.analysis.verify.function_rules import BodyGraph, body_graph
 from cfgraph.analysis.verify.verify import verify
@@ -78,6 +79,7 @@ def check(graph: Graph, fetches: str | Iterable[str] = ()) -> CheckReport:
         findings.extend(_shape_findings(graph, bodies))
         findings.extend(_liveness_findings(graph, bodies, endpoints))
         findings.extend(_endless_loops(graph, functions))
+        findings.extend(table_findings(graph))
     return CheckReport(tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level))))
 
 

@@ -105,12 +105,6 @@ class FedInputs(ModelInputs):
     feed: options.Feed = field(default_factory=list)
 
 
-class FreezeInputs(FedInputs):
-    """Inputs of `freeze --verify`, which runs no initializers."""
-
-    init: list[str] = field(default_factory=list)
-
-
 class LimitedInputs(FedInputs):
     """Inputs of the runs of `extract` and `reduce`."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import declared_type, missing_feeds_error, must_be_fed
 from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.analysis.tables import required_tables, table_initializers
 from cfgraph.compare.functional_interpreter import run_functional
 from cfgraph.errors import ExecutionError, Unsupported
 from cfgraph.ir.dtypes import DType
@@ -125,7 +126,7 @@ class SampleOptions:
     """Fixed parts of sample points: feeds, initializers, unknown sizes, and limits of runs.
 
     `inits` are nodes that run first; `state` has the values of variables before these. `io`
-    decides what the graphs may do with files.
+    decides what the graphs may do with files. What fills tables runs first, too.
     """
 
     feeds: Mapping[str, Any] = field(default_factory=dict)
@@ -153,6 +154,10 @@ def sample_point(
     """
     fed = {graph.tensor(name) for name in setting.feeds}
     inits = [graph[name.removeprefix("^")] for name in setting.inits]
+    tables = required_tables(
+        graph, required, inits, setting.state.filled_tables() if setting.state else ()
+    )
+    inits += table_initializers(graph, tables, fed)
     inputs = random_inputs(
         graph, [*required, *inits], fed, seed=seed, sizes=setting.sizes, floats=floats
     )

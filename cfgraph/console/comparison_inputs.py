@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cfgraph.analysis.tables import required_tables, table_initializers
 from cfgraph.cli.output import note, warn
 from cfgraph.cli.transform_options import FetchOptions, RunInputs
 from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_state_of
 from cfgraph.console.signatures import SignatureNames, names_tensors
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import first_names
 from cfgraph.runtime.clock.cost_model import CostModel
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
@@ -145,15 +146,41 @@ def prepare_inputs(
     fed = fed or graph
     feeds = read_feeds(fed, inputs.feed, inputs.feeds, seed, names.inputs, skipped_feed)
     variables = VariableSource(inputs.variables, inputs.allow_io)
+    nodes = [*graph] if needed is None else [*needed]
+    state = variables.state(source, None if needed is None else [*nodes, *inits])
+    inits += needed_initializers(graph, nodes, inits, state, {fed.tensor(name) for name in feeds})
     return PreparedInputs(
         graph,
         feeds,
         [node.name for node in inits],
         DEFAULT_MAX_ITERATIONS if inputs.max_iterations is None else inputs.max_iterations,
         seed,
-        variables.state(source, None if needed is None else [*needed, *inits]),
+        state,
         variables.io_policy(source),
     )
+
+
+def needed_initializers(
+    graph: Graph,
+    nodes: Collection[Node],
+    inits: Collection[Node],
+    state: State | None,
+    fed: Collection[Output],
+) -> list[Node]:
+    """The nodes that fill the tables which `nodes` need; a note names them.
+
+    Tables of `state` are filled, and those that `inits` fill. A warning names a table that no node
+    fills.
+    """
+    filled = () if state is None else state.filled_tables()
+    tables = required_tables(graph, nodes, inits, filled)
+    found = table_initializers(graph, tables, fed)
+    for node, table in found.items():
+        note(f"note: {node.name} fills the table {table.name} first")
+    for table in tables:
+        if not table.initializers and not table.may_be_filled_elsewhere:
+            warn(f"no node of the graph fills the table {table.name}")
+    return [*found]
 
 
 def _contents_text(state: State) -> str:

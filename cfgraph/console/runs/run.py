@@ -115,6 +115,7 @@ def _with_retries(
     retries: int,
 ) -> RunResult:
     """The result of a run, repeated on new workers with the same variables if one is lost."""
+    request = request.with_tables(state)
     limit, step = request.step.max_iterations, request.step._replace(trace=observers.observer)
     for attempt in count(1):
         try:

@@ -21,7 +21,11 @@ from cfgraph.cli.run_options import (
 )
 from cfgraph.cli.transform_options import FetchOptions
 from cfgraph.compare.value_difference import ValueDifference, value_difference
-from cfgraph.console.comparison_inputs import VariableSource, requested_fetches
+from cfgraph.console.comparison_inputs import (
+    VariableSource,
+    needed_initializers,
+    requested_fetches,
+)
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
@@ -214,6 +218,14 @@ class RunRequest:
     def nodes(self) -> list[Node]:
         """The nodes that it runs for their values or effects."""
         return [*self.spec.roots, *(node for init in self.inits for node in init.targets)]
+
+    def with_tables(self, state: State | None) -> RunRequest:
+        """The request that first fills the tables that it needs, and that `state` has not."""
+        spec, roots = self.spec, self.spec.roots
+        inits = [node for init in self.inits for node in init.targets]
+        nodes = needed_initializers(spec.graph, roots, inits, state, spec.feeds)
+        more = [replace(spec, fetches=(), targets=(node,)) for node in nodes]
+        return replace(self, inits=(*self.inits, *more))
 
     def feeds(self) -> list[Any]:
         """The values that one run receives; it may assign to those of variables."""

@@ -13,7 +13,7 @@ from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, define_op
-from cfgraph.ops.opdef.resources import Resource
+from cfgraph.ops.opdef.resources import TABLES, Resource
 
 
 class LookupTable(Resource):
@@ -30,7 +30,7 @@ class LookupTable(Resource):
         "value",
         "value_shape",
     )
-    namespace = "tables"
+    namespace = TABLES
     shape = ()
     ndim = 0
 
@@ -71,7 +71,8 @@ class LookupTable(Resource):
     def require(self) -> None:
         """Check that the table is initialized."""
         if not self.initialized:
-            raise OpError(f"Table {self.name} not initialized.")
+            hint = "run the node that fills it first, if the graph has one: --init NODE"
+            raise OpError(f"Table {self.name} not initialized.", hint=hint)
 
     def find(self, keys: Any, default: Any) -> Any:
         """Values of the keys; the default for missing keys."""

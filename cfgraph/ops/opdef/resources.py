@@ -9,6 +9,7 @@ import numpy as np
 
 # the namespace of variables
 VARIABLES: Final = "variables"
+TABLES: Final = "tables"
 
 
 class Step(Protocol):

@@ -17,7 +17,7 @@ from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.random_streams import StreamScope, iterations_of, stream_name
-from cfgraph.ops.opdef.resources import VARIABLES, Resource
+from cfgraph.ops.opdef.resources import TABLES, VARIABLES, Resource
 from cfgraph.ops.opdef.stablehlo_modules import ModuleCall
 from cfgraph.runtime.engine.random_numbers import RandomStreams
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
@@ -111,6 +111,14 @@ class State:
     def objects(self) -> Iterator[Any]:
         """The objects, in the order in which they were made."""
         return iter(list(self._objects.values()))
+
+    def filled_tables(self) -> frozenset[tuple[str, str]]:
+        """The containers and names of the tables that have been filled."""
+        return frozenset(
+            (container, name)
+            for (container, name, namespace), item in list(self._objects.items())
+            if namespace == TABLES and item.initialized
+        )
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """The container and the name of each object."""
