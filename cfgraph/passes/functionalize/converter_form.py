@@ -123,10 +123,11 @@ def _argument_shapes(node: Node, shapes: StaticShapes) -> list[Shape]:
     """The shapes of the arguments of the functions that a node calls, in each of its calls."""
     calls = function_calls(node.op)
     entering = [shapes[tensor] for tensor in node.inputs[calls.first_argument :]]
-    if calls.kind != "while":
+    if calls.kind not in ("while", "for"):
         return entering
     leaving = shapes.node_shapes(node)
-    return [a if a == b else UNKNOWN_SHAPE for a, b in zip(entering, leaving, strict=True)]
+    repeated = [a if a == b else UNKNOWN_SHAPE for a, b in zip(entering, leaving, strict=True)]
+    return [Shape(()), *repeated] if calls.kind == "for" else repeated
 
 
 def _called(node: Node | BodyNode) -> list[str]:
