@@ -16,14 +16,22 @@ from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import expanded_size, select_implementation
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline, current_limits, limited
 from cfgraph.ops.families.functional import FunctionalOp
-from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, is_functional, lookup
+from cfgraph.ops.opdef.op import (
+    KERNEL_FAILURES,
+    Op,
+    function_calls,
+    has_effect,
+    is_functional,
+    lookup,
+)
 from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope
+from cfgraph.passes.optimize.calls import LOWERED_ATTR
 from cfgraph.runtime.engine.step import RunStep
 
 OutputValues = dict[Output, Any]
@@ -161,12 +169,22 @@ class _FunctionalInterpreter:
         outputs = [argument.output() for argument in body.arguments]
         values: OutputValues = dict(zip(outputs, arguments, strict=True))
         required = [*(tensor.node for tensor in body.returns), *body.control_returns]
+        is_call = function_calls(node.op).kind in ("", "call")
+        if is_call or not node.attrs.get(LOWERED_ATTR):
+            required += [each for each in body.graph if self._has_effect(each)]
         outer, self.streams = self.streams, self.streams.inside(node, label, iteration)
         self.running.append(func.name)
         self.run(ancestors(body.graph, required), values)
         self.running.pop()
         self.streams = outer
         return tuple(values[tensor] for tensor in body.returns)
+
+    def _has_effect(self, node: Node) -> bool:
+        """Return true for a node that a function runs even if nothing needs it."""
+        function = self.instances.library.get(node.op)
+        if function is not None:
+            return function.definition.stateful
+        return node.op != ARG_OP and has_effect(node)
 
 
 def _has_values(node: Node, values: OutputValues) -> bool:

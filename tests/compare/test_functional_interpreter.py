@@ -195,3 +195,33 @@ def test_a_timeout_of_the_second_graph_is_not_a_difference(
     setting = SampleOptions({"n:0": np.int32(1 << 30)}, timeout=0.01, max_iterations=None)
     with pytest.raises(RunTimeout, match="second graph"):
         compare_runs(graph, graph, ComparisonRunOptions(setting, fetches=("out:0",)))
+
+
+UNNEEDED = """
+v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+x = Placeholder() {dtype=float32, shape=[]}
+y = CALL
+after = ReadVariableOp(v, ^y) {dtype=float32}
+
+function set(v: resource, x: float32) -> (y: float32) {
+  stateful
+  write = AssignVariableOp(v, x) {dtype=float32}
+  return y = x
+}
+"""
+CALLS = {
+    "StatefulPartitionedCall(v, x) {Tin=(resource, float32), Tout=(float32), f=@set}": 3,
+    "set(v, x)": 3,
+    "If(x, v, x) {Tin=(resource, float32), Tout=(float32), else_branch=@set, then_branch=@set}": 3,
+    "If(x, v, x) {Tin=(resource, float32), Tout=(float32), else_branch=@set, then_branch=@set, "
+    "_lower_using_switch_merge=true}": 4,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_effects_that_no_output_needs_run_where_tensorflow_runs_them(call: str) -> None:
+    graph = cfgraph.loads(UNNEEDED.replace("CALL", call).encode(), "graph")
+    point = EvaluationPoint(graph, {"x:0": np.float32(3)})
+    for cell in point.variables([graph["after"]]).values():
+        point.set(cell, np.float32(4))
+    assert point.run_functional(["after:0"]) == point.run(["after:0"]) == [CALLS[call]]
