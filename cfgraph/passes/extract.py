@@ -30,6 +30,7 @@ from cfgraph.ir.registry import ROLES, output_count
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, is_partitioned, reachable
 from cfgraph.limits import check_deadline
+from cfgraph.ops.opdef.random_streams import StreamScope, draws
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.faulty_nodes import defer_faults, has_faulty_nodes, require_no_faulty_nodes
 from cfgraph.passes.lower.lower import drop_dangling_colocation
@@ -60,6 +61,7 @@ def extract(
     outputs: str | Iterable[str],
     inputs: str | Iterable[str] = (),
     values: Mapping[str, Any] | None = None,
+    iterations: Sequence[int] = (),
 ) -> Extraction:
     """Reduce a graph to what computes `outputs` from `inputs`, in place.
 
@@ -68,6 +70,8 @@ def extract(
         inputs: names of tensors at which the graph is cut. Without any, outputs in a loop are cut
             at its variables and at the values that enter it.
         values: arrays for inputs, by name; such an input becomes a Const, any other a Placeholder.
+        iterations: for outputs in loops, the iteration of each, outermost first, whose random
+            numbers are drawn. Default: the first ones.
 
     Returns a report with the new names of the inputs. Raises UsageError for unknown names and for a
     cut through a loop or a conditional, Unsupported for a partitioned graph.
@@ -80,7 +84,7 @@ def extract(
     before = op_counts(graph)
     with unchanged_on_error(graph):
         defer_faults(graph, [graph[node_name(name)] for name in (*wanted, *cut)])
-        plan = ExtractionPlan(graph, wanted, cut)
+        plan = ExtractionPlan(graph, wanted, cut, iterations)
         arrays = {graph.tensor(name): array for name, array in (values or {}).items()}
         names = plan.apply(arrays)
         if has_faulty_nodes(graph):
@@ -107,7 +111,13 @@ LOCATORS[extract.__code__] = pass_position
 class ExtractionPlan:
     """Nodes and cut tensors of an extraction. Raises UsageError for a cut that breaks something."""
 
-    def __init__(self, graph: Graph, outputs: Sequence[str], inputs: Sequence[str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        outputs: Sequence[str],
+        inputs: Sequence[str],
+        iterations: Sequence[int] = (),
+    ) -> None:
         self.graph = graph
         self.frames = frames(graph)
         if not outputs:
@@ -118,6 +128,8 @@ class ExtractionPlan:
         ]
         self.frame = _common_frame(self.frames, self.targets)
         self.opened = _ancestry(self.frame)
+        missing = (0,) * (self.frame.depth - len(iterations))
+        self.iterations = (*iterations, *missing)[: self.frame.depth]
         requested = dict.fromkeys(map(graph.tensor, inputs))
         cut = requested or dict.fromkeys(self._entries())
         ends = [
@@ -334,6 +346,12 @@ class ExtractionPlan:
             dtype = node.inputs[0].dtype
             annotations = {key: value for key, value in node.attrs.items() if key[:1] == "_"}
             self.graph.set_op(node, "Identity", {"T": dtype, **annotations})
+            return
+        opened = sum(loop in self.opened for loop in frame.loops)
+        if opened and draws(node, self.graph.functions):
+            streams = StreamScope(iterations=self.iterations[:opened])
+            annotations = streams.annotations(node, frame.depth - opened)
+            node.attrs = {**node.attrs, **annotations}
 
 
 def _target(graph: Graph, name: str) -> Output | Node:

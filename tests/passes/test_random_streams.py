@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cfgraph
 from cfgraph.compare.sample_point import EvaluationPoint
+from cfgraph.console.transforms.convert import PythonOptions
 from cfgraph.ir.library import copy_graph
 from tests.passes.drawing_programs import DrawingProgram, drawing_program
+from tests.runtime.compiled.test_decompiled import loaded, run
 from tests.sampled import half
 
 Drawn = list[list[int]]
@@ -20,6 +25,12 @@ Pass = Callable[[cfgraph.Graph, Sequence[str]], object]
 def partition(graph: cfgraph.Graph, names: Sequence[str]) -> None:
     cfgraph.place(graph, devices="cpu:0-1", seed=3)
     cfgraph.partition(graph)
+
+
+def forget(graph: cfgraph.Graph, names: Sequence[str]) -> None:
+    """Drop all annotations."""
+    for node in graph:
+        node.attrs = {key: value for key, value in node.attrs.items() if key[:1] != "_"}
 
 
 PASSES: dict[str, Pass] = {
@@ -34,6 +45,10 @@ PASSES: dict[str, Pass] = {
     "unroll": lambda graph, names: cfgraph.optimize(graph, fetches=names, unroll=8),
     "cluster": lambda graph, names: cfgraph.cluster(graph),
     "cluster regions": lambda graph, names: cfgraph.cluster(graph, regions=True),
+    "form of converters": lambda graph, names: cfgraph.functionalize(
+        graph, names, target="converter"
+    ),
+    "forget": forget,
     "extract": lambda graph, names: cfgraph.extract(graph, outputs=names),
     "partition": partition,
 }
@@ -53,6 +68,15 @@ PIPELINES = (
     ["lower half", "unroll", "lower", "unroll"],
     ["optimize", "lower", "functionalize"],
     ["unroll", "lower", "partition"],
+    ["form of converters", "lower", "form of converters"],
+)
+# what is lowered before it is run, such as a graph of TensorFlow 1
+LOWERED_PIPELINES = (
+    ["functionalize", "unroll", "lower"],
+    ["functionalize what is fetched", "optimize", "partition"],
+    ["unroll", "functionalize"],
+    ["cluster regions"],
+    ["extract", "form of converters"],
 )
 ENGINES: tuple[dict[str, Any], ...] = (
     {"engine": "tokens"},
@@ -84,29 +108,187 @@ def transformed(program: DrawingProgram, pipeline: Sequence[str]) -> cfgraph.Gra
     return graph
 
 
-def differing(seed: int) -> Iterator[str]:
+def differing(program: DrawingProgram, pipelines: Sequence[Sequence[str]]) -> Iterator[str]:
     """The passes and engines after or by which a program draws other numbers."""
-    program = drawing_program(seed)
     expected = drawn(program, program.graph)
     assert expected[0] != expected[2]
     for options in ENGINES:
         if drawn(program, program.graph, **options) != expected:
-            yield f"{seed}: {options}"
-    for pipeline in PIPELINES:
+            yield str(options)
+    for pipeline in pipelines:
         if drawn(program, transformed(program, pipeline)) != expected:
-            yield f"{seed}: {', '.join(pipeline)}"
+            yield ", ".join(pipeline)
+
+
+def differences(seed: int, folder: Path) -> list[str]:
+    """The forms in which a program draws other numbers, or its Python does."""
+    program = drawing_program(seed)
+    found = [*differing(program, PIPELINES)]
     point = EvaluationPoint(program.graph, program.feeds, ["init"], seed=5)
     values = point.run_functional(program.fetches, program.targets)
     if values is not None and values != point.run(program.fetches, targets=program.targets):
-        yield f"{seed}: functional"
+        found.append("functional interpreter")
+    program.graph = transformed(program, ["lower", "forget"])
+    found += [f"lowered, {text}" for text in differing(program, LOWERED_PIPELINES)]
+    functional = transformed(program, ["functionalize"])
+    options = PythonOptions(program.fetches, [*program.feeds], program.targets, ["init"])
+    names = loaded(functional, options, folder)
+    names["script"].seed = 5
+    names["script"].initialize("init")
+    if [*map(int, run(names, program.feeds))] != drawn(program, program.graph)[0]:
+        found.append("convert --to py")
+    return [f"{seed}: {text}" for text in found]
 
 
-@pytest.mark.parametrize("seeds", half(range(8)))
-def test_no_pass_and_no_engine_changes_what_a_program_draws(seeds: range) -> None:
-    assert [found for seed in seeds for found in differing(seed)] == []
+@pytest.mark.parametrize("seeds", half(range(6)))
+def test_no_pass_and_no_engine_changes_what_a_program_draws(seeds: range, tmp_path: Path) -> None:
+    assert [text for seed in seeds for text in differences(seed, tmp_path)] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(8, 488, 40))
-def test_none_changes_what_many_programs_draw(first: int) -> None:
-    assert [found for seed in range(first, first + 40) for found in differing(seed)] == []
+@pytest.mark.parametrize("first", range(6, 486, 40))
+def test_none_changes_what_many_programs_draw(first: int, tmp_path: Path) -> None:
+    seeds = range(first, first + 40)
+    assert [text for seed in seeds for text in differences(seed, tmp_path)] == []
+
+
+CALLS = """
+n = Const() {dtype=int32, value=int32[]:3}
+x = Placeholder() {dtype=float32, shape=[]}
+p = Placeholder() {dtype=bool, shape=[]}
+none = Const() {dtype=float32, value=float32[0]:[]}
+first = StatefulPartitionedCall(none, n) {Tin=(float32, int32), Tout=(float32), f=@drawn}
+second = StatefulPartitionedCall(first, n) {Tin=(float32, int32), Tout=(float32), f=@drawn}
+third = If(p, second, n) {Tin=(float32, int32), Tout=(float32), then_branch=@drawn, else_branch=@e}
+all = Identity(third)
+product = Prod(all, zero)
+y = Mul(x, product)
+zero = Const() {dtype=int32, value=int32[]:0}
+
+function drawn(x: float32, n: int32) -> (y: float32) {
+  stateful
+  zero = Const() {dtype=int32, value=int32[]:0}
+  while = While(zero:output:0, n, x) {body=@body, cond=@cond, output_shapes=([], [], [?])}
+  return y = while:output:2
+}
+
+function e(x: float32, n: int32) -> (y: float32) {
+  return y = x
+}
+
+function cond(i: int32, n: int32, x: float32) -> (r: bool) {
+  less = Less(i, n) {T=int32}
+  return r = less:z:0
+}
+
+function body(i: int32, n: int32, x: float32) -> (j: int32, m: int32, y: float32) {
+  stateful
+  one = Const() {dtype=int32, value=int32[]:1}
+  zero = Const() {dtype=int32, value=int32[]:0}
+  shape = Const() {dtype=int32, value=int32[1]:[1]}
+  a = RandomUniform(shape:output:0) {T=int32, dtype=float32, seed=SEED}
+  b = RandomUniform(shape:output:0) {T=int32, dtype=float32, seed=SEED}
+  more = ConcatV2(x, a:output:0, b:output:0, zero:output:0) {N=3, T=float32, Tidx=int32}
+  next = AddV2(i, one:output:0) {T=int32}
+  return j = next:z:0
+  return m = n
+  return y = more:output:0
+}
+"""
+FEEDS = {"x:0": np.float32(2), "p:0": np.True_}
+
+
+def calls(seed: int) -> cfgraph.Graph:
+    """Three calls of a function, one in a branch: two numbers per call and iteration."""
+    return cfgraph.loads(CALLS.replace("SEED", str(seed)).encode(), "graph")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_each_node_call_iteration_and_run_draws_other_numbers(seed: int) -> None:
+    session = cfgraph.Session(calls(seed))
+    numbers = np.concatenate([session.run(["all:0"], FEEDS)[0] for _ in range(3)])
+    assert len(numbers) == len({*numbers.tolist()}) == 3 * 3 * 3 * 2
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_freezing_and_differentiating_change_no_numbers(seed: int) -> None:
+    expected, y = cfgraph.Session(calls(seed)).run(["all:0", "y:0"], FEEDS)
+    frozen = calls(seed)
+    cfgraph.freeze(frozen, outputs=["all", "y"], values={"p": np.True_})
+    graph = calls(seed)
+    (dx,) = cfgraph.gradients(graph, "y", "x")
+    cfgraph.functionalize(frozen)
+    for changed in (frozen, graph):
+        feeds = {name: value for name, value in FEEDS.items() if name[:-2] in changed}
+        values = cfgraph.Session(changed).run(["all:0", "y:0"], feeds)
+        np.testing.assert_array_equal(values[0], expected)
+        assert values[1] == y
+    np.testing.assert_allclose(cfgraph.Session(graph).run([dx], FEEDS)[0], y / 2, rtol=1e-6)
+
+
+def test_a_part_of_a_loop_draws_the_numbers_of_its_iteration() -> None:
+    graph = calls(1)
+    cfgraph.lower(graph)
+    name = "first/while/body/a"
+    expected = cfgraph.Session(graph).run(["all:0"], FEEDS)[0][:6:2]
+    for number, value in enumerate(expected):
+        part = copy_graph(graph)
+        cfgraph.extract(part, outputs=name, iterations=[number])
+        feeds = {
+            node.name: np.int32(0 if "Merge" in node.name else 3)
+            for node in part
+            if node.op == "Placeholder"
+        }
+        assert cfgraph.Session(part).run([name], feeds)[0] == value
+
+
+QUEUE = """
+p = Placeholder() {dtype=bool, shape=[]}
+q = RandomShuffleQueueV2() {component_types=(int32), shapes=([]), seed=1, seed2=2NAMED}
+rows = Const() {dtype=int32, value=int32[9]:[0,1,2,3,4,5,6,7,8]}
+fill = QueueEnqueueManyV2(q, rows) {Tcomponents=(int32)}
+three = Const() {dtype=int32, value=int32[]:3}
+side = Switch(three, p)
+count = Identity(side:1)
+taken = QueueDequeueManyV2(q, count) {component_types=(int32)}
+none = Identity(side:0)
+flat = Reshape(none, one)
+one = Const() {dtype=int32, value=int32[1]:[1]}
+out = Merge(flat, taken)
+"""
+
+
+@pytest.mark.parametrize("named", ["", ', shared_name="q"'])
+def test_a_queue_shuffles_alike_after_passes(named: str) -> None:
+    def shuffled(*pipeline: str) -> list[list[int]]:
+        graph = cfgraph.loads(QUEUE.replace("NAMED", named).encode(), "graph")
+        for name in pipeline:
+            PASSES[name](graph, ["out", "^fill"])
+        session = cfgraph.Session(graph)
+        session.run(targets=["fill"])
+        return [session.run(["out:0"], {"p:0": np.True_})[0].tolist() for _ in range(3)]
+
+    expected = shuffled()
+    rows = [*chain(*expected)]
+    assert sorted(rows) == [*range(9)] != rows
+    for pipeline in (["functionalize"], ["functionalize", "lower"], ["extract", "cluster"]):
+        assert shuffled(*pipeline) == expected
+
+
+def test_hostile_annotations_are_numbers_or_ignored() -> None:
+    text = "s = Const() {dtype=int32, value=int32[1]:[2]}\n"
+    text += "r = RandomUniform(s) {dtype=float32, seed=1, ATTRS}\n"
+    for attrs in (
+        "_stream=3",
+        "_stream=[1]",
+        '_stream_iterations=("a")',
+        "_stream_iterations=true",
+    ):
+        graph = cfgraph.loads(text.replace("ATTRS", attrs).encode(), "graph")
+        plain = cfgraph.loads(text.replace(", ATTRS", "").encode(), "graph")
+        values = [cfgraph.Session(each).run(["r:0"])[0].tolist() for each in (graph, plain)]
+        assert values[0] == values[1]
+    for numbers in ("-1, -1, -1", f"{-(2**63)}, {2**63 - 1}", ", ".join("0" * 1000), ""):
+        attrs = f'_stream="", _stream_iterations=({numbers})'
+        graph = cfgraph.loads(text.replace("ATTRS", attrs).encode(), "graph")
+        assert ((cfgraph.Session(graph).run(["r:0"])[0]) < 1).all()

@@ -37,7 +37,7 @@ class CutOptions(ExtractOptions):
     """Resolved tensors, with values of cut ones in `iterations` of the loops of the outputs."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    iterations: str | None = None
+    iterations: tuple[int, ...] = ()
 
 
 def _resolved(options: ExtractOptions, names: SignatureNames) -> ExtractOptions:
@@ -189,7 +189,7 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
             plan = ExtractionPlan(graph, options.outputs, cut)
         iterations = _iterations_of(options, plan.frame)
         values = captured_values(plan, iterations, inputs)
-        numbers = ",".join(map(str, reversed(iterations.values()))) or None
+        numbers = tuple(reversed(iterations.values()))
         cut = [tensor.name for tensor in plan.cut]
         return extended_group(CutOptions, options, inputs=cut, values=values, iterations=numbers)
 
@@ -198,7 +198,13 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         """Extract the subgraph. Raises UsageError for a cut that breaks a loop or a conditional."""
         options, before = _resolved(options, names), len(graph)
         cut = options if isinstance(options, CutOptions) else extended_group(CutOptions, options)
-        report = extract(graph, outputs=cut.outputs, inputs=cut.inputs, values=cut.values)
+        report = extract(
+            graph,
+            outputs=cut.outputs,
+            inputs=cut.inputs,
+            values=cut.values,
+            iterations=cut.iterations,
+        )
         return cls(graph, options, report, before, cut)
 
     def rows(self) -> OutputTable:
@@ -230,7 +236,7 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         report = self.report
         return {
             "frame": report.frame,
-            "iteration": self.cut.iterations,
+            "iteration": ",".join(map(str, self.cut.iterations)) or None,
             "inputs": self.rows().to_json(),
             "outputs": report.outputs,
             "loops": report.loops,

@@ -19,6 +19,7 @@ does not copy, and none copies one twice, except into several iterations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from cfgraph.ir.functions import BodyNode, Function
@@ -33,6 +34,18 @@ _ITERATIONS: Final = "_stream_iterations"
 # no name of a node contains it
 _SEPARATOR: Final = ":"
 Iterations = tuple[int, ...]
+
+
+class AnnotatedNode(Protocol):
+    """A node, or what a run knows of one."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes."""
 
 
 class StreamScope(NamedTuple):
@@ -59,9 +72,10 @@ class StreamScope(NamedTuple):
         more = () if iteration is None else (iteration,)
         return StreamScope(path, _without_outer(iterations + more))
 
-    def annotations(self, node: Node, depth: int = 0) -> dict[str, Any]:
+    def annotations(self, node: AnnotatedNode, depth: int = 0) -> dict[str, Any]:
         """The annotations of a copy, outside of this scope, of a node that is in it."""
-        path = self.path + stream_name(node)
+        # a call that a pass made may add nothing to the path
+        path = (self.path + stream_name(node)).removesuffix(_SEPARATOR)
         return _annotations(path, _without_outer(self._iterations(node, depth)))
 
     def of_call(self) -> dict[str, Any]:
@@ -69,7 +83,18 @@ class StreamScope(NamedTuple):
         path = self.path.removesuffix(_SEPARATOR)
         return {**_annotations(path, self.iterations), _TRANSPARENT: True}
 
-    def _iterations(self, node: Node, depth: int) -> Iterations:
+    def annotated(
+        self, nodes: Iterable[BodyNode], library: Mapping[str, Function]
+    ) -> tuple[BodyNode, ...]:
+        """The nodes of a function in this scope, whose call is outside."""
+        return tuple(
+            replace(node, attrs={**node.attrs, **self.annotations(node)}, origin=None)
+            if draws(node, library)
+            else node
+            for node in nodes
+        )
+
+    def _iterations(self, node: AnnotatedNode, depth: int) -> Iterations:
         loops = self.iterations + (LIVE,) * depth if self.iterations else ()
         return iterations_of(node, loops)
 
@@ -82,21 +107,10 @@ def _annotations(path: str, iterations: Iterations) -> dict[str, Any]:
     return {_STREAM: path.encode(), **({_ITERATIONS: iterations} if iterations else {})}
 
 
-def stream_annotations(node: Node) -> dict[str, Any]:
-    """The annotations of a random node that say which numbers it draws."""
-    return {key: node.attrs[key] for key in (_STREAM, _ITERATIONS) if key in node.attrs}
-
-
-class AnnotatedNode(Protocol):
-    """A node, or what a run knows of one."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-
-    @property
-    def attrs(self) -> Mapping[str, Any]:
-        """The attributes."""
+def stream_annotations(node: Node | BodyNode) -> dict[str, Any]:
+    """The annotations of a random node or call that say which numbers it draws."""
+    keys = (_STREAM, _TRANSPARENT, _ITERATIONS)
+    return {key: node.attrs[key] for key in keys if key in node.attrs}
 
 
 def stream_name(node: AnnotatedNode) -> str:

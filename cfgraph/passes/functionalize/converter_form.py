@@ -32,6 +32,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import ArgDef
 from cfgraph.ir.traversal import topological_order
 from cfgraph.ops.opdef.op import function_calls, role_of
+from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope, draws, stream_annotations
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 _LOWER_ATTR: Final = "_lower_using_switch_merge"
@@ -287,6 +288,9 @@ class _ConverterForm:
         names = _called(node)
         index, *arguments = node.inputs
         attrs = {key: value for key, value in node.attrs.items() if key != "branches"}
+        if draws(node, self.graph.functions):
+            attrs |= GRAPH.inside(node).of_call()
+            names = [self._drawing(node, name, number) for number, name in enumerate(names)]
         zero = graph.add("Const", name=f"{node.name}/index", dtype=int32, value=_scalar(0))
         test = graph.add("Equal", index, zero.output(), name=f"{node.name}/is_first")
         functions, more = self._first_and_rest(node, names, 0)
@@ -296,6 +300,19 @@ class _ConverterForm:
         graph.connect(node, inputs, node.controls)
         op = _if_op(node)
         graph.set_op(node, op, infer_attrs(node.name, op, inputs, attrs))
+
+    def _drawing(self, node: Node, name: str, number: int) -> str:
+        """A copy of a branch of a Case, with the streams of its random nodes."""
+        label = f"branch{number}"
+        path = GRAPH.inside(node, label).path.removeprefix(GRAPH.inside(node).path)
+        if not path or name not in self.graph.functions:
+            return name
+        key = name, path
+        if key not in self._copies:
+            definition = self.graph.functions[name].definition
+            nodes = StreamScope(path).annotated(definition.nodes, self.graph.functions)
+            self._copies[key] = self._add(f"{name}_{label}", replace(definition, nodes=nodes))
+        return self._copies[key]
 
     def _first_and_rest(
         self, node: Node, names: Sequence[str], number: int
@@ -329,7 +346,9 @@ class _ConverterForm:
         prefix = f"{names[number]}/or_later"
         constant = inner.add("Const", name=f"{prefix}/number", dtype=int32, value=_scalar(number))
         test = inner.add("Equal", index, constant.output(), name=f"{prefix}/is_number")
-        attrs = {key: value for key, value in node.attrs.items() if key != "branches"}
+        dropped = {"branches", *stream_annotations(node)}
+        attrs = {key: value for key, value in node.attrs.items() if key not in dropped}
+        attrs |= GRAPH.of_call() if draws(node, self.graph.functions) else {}
         types = (*([int32] if more else []), *node.attr("Tin"))
         attrs |= {"Tin": types, "then_branch": then, "else_branch": otherwise}
         inputs = [test.output(), *([index] if more else []), *arguments]

@@ -22,6 +22,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import called_functions, function_from_nodes, remove_uncalled_functions
 from cfgraph.ir.names import unused_name
 from cfgraph.ops.opdef.op import function_calls
+from cfgraph.ops.opdef.random_streams import stream_annotations
 from cfgraph.passes.gradients.loop_gradient import reverse_loop
 from cfgraph.passes.gradients.reverse import GradientRequest, differentiate
 
@@ -62,6 +63,7 @@ def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
             "Tin": body.input_types,
             "Tout": body.output_types,
             "f": Func(node.op, dict(node.attrs)),
+            **stream_annotations(node),
         }
         graph.set_op(node, CALL_OP, attrs)
 
@@ -78,7 +80,11 @@ def expand_symbolic_gradients(
     """
     writer = _GradientFunctions(graph, lower, within)
     symbolic = {op for op in graph.ops if _is_symbolic_gradient(op)}
-    nodes = [(node, writer.call(node.name, node.attrs)) for node in graph if node.op in symbolic]
+    nodes = [
+        (node, writer.call(node.name, node.attrs) | stream_annotations(node))
+        for node in graph
+        if node.op in symbolic
+    ]
     called = called_functions(graph)
     bodies = {name: writer.expanded(graph.functions[name]) for name in sorted(called)}
     changed = {name: function for name, function in bodies.items() if function is not None}
@@ -114,7 +120,7 @@ class _GradientFunctions:
     def _expanded_node(self, location: str, node: BodyNode) -> BodyNode:
         if not _is_symbolic_gradient(node.op):
             return node
-        attrs = self.call(f"{location}/{node.name}", node.attrs)
+        attrs = self.call(f"{location}/{node.name}", node.attrs) | stream_annotations(node)
         return BodyNode(node.name, CALL_OP, node.inputs, node.device, attrs)
 
     def call(self, location: str, attrs: Any) -> dict[str, Any]:
