@@ -297,7 +297,9 @@ class CodeGenerator:
         done = self._item(info.frame, live, partial(_complete, value), silent=True)
         if flag is not None:
             variable = self.writer.tests[flag] = self.program.variable(scalar=True, prefix="f")
-            start = self._item(info.frame, live.outer or live, partial(self.writer.unset, variable))
+            # nothing precedes it, so that the predicates of a branch may not be known yet
+            section = info.section(live) or liveness.always
+            start = self._item(info.frame, section, partial(self.writer.unset, variable))
             done.needs(start)
         for slot, output in enumerate(node.inputs):
             current = liveness.of(output)

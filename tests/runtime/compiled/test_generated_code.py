@@ -345,3 +345,34 @@ def test_a_loop_runs_though_one_of_its_variables_never_enters() -> None:
     session = Session(graph_of(NEVER_ENTERS))
     assert session.run("count", {"p": True, "n": 3, "x": 1.0}, targets=["y"]) == [3]
     assert session.fallback == "the Enters of a loop differ in liveness ('start')"
+
+
+# s and t are equal, which no analysis knows, so that `inner` may be dead; p follows a conditional
+INNER_MERGE = """
+x = Placeholder() {dtype=float32, shape=[]}
+zero = Const() {dtype=float32, value=float32[]:0}
+one = Const() {dtype=float32, value=float32[]:1}
+three = Const() {dtype=float32, value=float32[]:3}
+q = Greater(x, zero)
+xs = Switch(x, q)
+a = Neg(xs)
+b = Abs(xs:1)
+m = Merge(a, b)
+p = Less(m, three)
+ms = Switch(m, p)
+s = Greater(ms:1, one)
+t = Less(one, ms:1)
+u = Switch(ms:1, s)
+w = Switch(ms:1, t)
+c = AddV2(u, w)
+d = Neg(w:1)
+inner = Merge(c, d)
+out = Merge(ms, inner)
+"""
+
+
+@pytest.mark.parametrize("x", [-4.0, -2.0, 0.5, 1.0, 2.0, 5.0])
+def test_a_merge_that_may_be_dead_in_a_branch_of_a_late_predicate_is_compiled(x: float) -> None:
+    graph = cfgraph.loads(INNER_MERGE.encode(), "graph")
+    values = [Session(graph, engine=e).run(["out"], {"x": x}) for e in ("tokens", "compiled")]
+    assert values[0] == values[1]
