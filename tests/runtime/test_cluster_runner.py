@@ -341,3 +341,59 @@ def test_a_constant_matrix_is_multiplied_by_a_traced_one(jit: str) -> None:
     np.testing.assert_array_equal(y, [[1, 2], [3, 4]])
     (cluster,) = run.cluster_runner.clusters.values()
     assert [item.refused for item in cluster.compilations] == [""]
+
+
+def reading_variable(kind: str) -> Builder:
+    """A graph whose shape, axes, or multiples are read from a variable."""
+    b = Builder()
+    x = b.placeholder("x", "float32", [2, 2])
+    v = b.variable(np.int32([1, 0]), name="v")
+    read = b.ReadVariableOp(v.handle, dtype="int32", name="read")
+    made = {
+        "shape": lambda: b.Fill(read + 1, 2.0),
+        "axes": lambda: b.Sum(x, read),
+        "multiples": lambda: b.Tile(x, read + 1),
+        "begin": lambda: b.Slice(x, read, [1, 1]),
+    }[kind]()
+    b.Neg(made, name="y")
+    return b
+
+
+CONSTANTS = {
+    "shape": [[-2], [-2]],
+    "axes": -10,
+    "multiples": [[-1, -2], [-3, -4], [-1, -2], [-3, -4]],
+    "begin": [[-3]],
+}
+
+
+@pytest.mark.parametrize("kind", CONSTANTS)
+@pytest.mark.parametrize("engine", ["tokens", "auto", XLA])
+@pytest.mark.parametrize("is_clustered", [False, True])
+def test_a_constant_input_of_xla_may_be_read_from_a_variable(
+    kind: str, engine: str, is_clustered: bool
+) -> None:
+    graph = reading_variable(kind).graph
+    if is_clustered:
+        outside = cluster(graph, explain=True).outside
+        assert outside["read"].kind == "constant state"
+    run = Session(graph, engine=engine)
+    run.run(targets=["v/Assign"])
+    (y,) = run.run(["y"], {"x": np.float32([[1, 2], [3, 4]])})
+    assert y.tolist() == CONSTANTS[kind]
+
+
+@either
+def test_a_launch_that_reads_a_shape_from_a_variable_runs(jit: str) -> None:
+    text = VARIABLE.replace("Reshape(more:z:0, dims)", "Reshape(more:z:0, two:value:0)")
+    text = text.replace("  shaped", "  two = ReadVariableOp(w) {dtype=int32}\n  shaped", 1)
+    text = text.replace("v: resource)", "v: resource, w: resource)").replace("x, v)", "x, v, w)")
+    text = text.replace("Nresources=1", "Nresources=2")
+    text = f"""
+w = VarHandleOp() {{dtype=int32, shape=[2], shared_name="w"}}
+w_init = AssignVariableOp(w, dims) {{dtype=int32}}
+{text}"""
+    run = session(text, jit=jit)
+    run.run(targets=["init", "w_init"])
+    (y,) = run.run(["y:0"], {"x:0": np.arange(6)})
+    assert y.tolist() == [6, 15]

@@ -9,7 +9,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import functions_in
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import current_limits
 from cfgraph.ops.opdef.op import Op, lookup
@@ -70,15 +70,19 @@ def compile_time_nodes(
     """The nodes and arguments whose values a compiler must know.
 
     Constant inputs, which `slots_of` a node determines, need them. Ops that depend only on shapes
-    need no values.
+    need no values, and no handle determines what a variable contains.
     """
     static: set[Node] = set()
     for node in reversed(order):
         op = required_op(node)
         if node in static and not op.algebra.shape_only:
-            static.update(item.node for item in node.inputs)
+            static.update(item.node for item in node.inputs if not _is_handle(item))
         static.update(node.inputs[slot].node for slot in slots_of(node, op))
     return frozenset(static)
+
+
+def _is_handle(tensor: Output) -> bool:
+    return tensor.dtype is not None and tensor.dtype.kind == "resource"
 
 
 def called_functions(

@@ -21,9 +21,9 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
-from cfgraph.ops.opdef.function_bodies import constant_slots
 from cfgraph.ops.opdef.op import is_cluster_call, lookup, may_write
 from cfgraph.ops.opdef.random_streams import GRAPH, call_annotations, draws
+from cfgraph.passes.cluster.formation.compilable import constant_values
 from cfgraph.passes.functionalize.function_body import ArgumentNames, base_dtypes
 
 if TYPE_CHECKING:
@@ -98,33 +98,13 @@ def _grouped_arguments(
 ) -> GroupedArguments:
     """Group the tensors that members read from outside, each once."""
     groups = GroupedArguments([], [], [])
-    constant = _constant_values(graph, members, inside)
+    constant = constant_values(FunctionInstances(graph.functions), members, inside)
     tensors = (tensor for node in members for tensor in node.inputs if tensor.node not in inside)
     for tensor in dict.fromkeys(tensors):
         is_resource = tensor.dtype is not None and tensor.dtype.kind == "resource"
         group = groups.constants if tensor in constant else groups.plain
         (groups.resources if is_resource else group).append(tensor)
     return groups
-
-
-def _constant_values(
-    graph: Graph, members: Iterable[Node], inside: Collection[Node]
-) -> set[Output]:
-    """Return the tensors that determine inputs which must be constant, other than by shape."""
-    todo: list[Output] = []
-    instances = FunctionInstances(graph.functions)
-    for node in members:
-        op = lookup(node.op)
-        slots = constant_slots(node, op, instances) if op else ()
-        todo.extend(node.inputs[slot] for slot in sorted(slots))
-    seen = set(todo)
-    for tensor in todo:
-        op = lookup(tensor.node.op)
-        if tensor.node in inside and not (op is not None and op.algebra.shape_only):
-            new = [source for source in tensor.node.inputs if source not in seen]
-            seen.update(new)
-            todo.extend(new)
-    return seen
 
 
 def _cluster_results(

@@ -1,11 +1,12 @@
 """Decide for each node by itself whether XLA can compile it.
 
 An input that XLA needs as a constant must not vary while a loop runs. Shapes are known at compile
-time, so values computed from shapes alone do not vary."""
+time, so values computed from shapes alone do not vary. A value that XLA needs and only a run knows,
+as that of a variable, is read outside of clusters, which are compiled for each value."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -56,6 +57,7 @@ class CompilationRules:
     constraints: ClusterConstraints = field(default_factory=ClusterConstraints)
     instances: FunctionInstances | None = None
     functionalized: set[Node] = field(init=False)
+    _constants: set[Output] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.functionalized = set(self.constraints.functionalized)
@@ -76,7 +78,22 @@ class CompilationRules:
                     return reason
         if op is None:
             return None
-        return _pivot_rejection(node, op) or self._constant_rejection(node, op)
+        if reason := _pivot_rejection(node, op) or self._state_rejection(node, op):
+            return reason
+        return self._constant_rejection(node, op)
+
+    def _state_rejection(self, node: Node, op: type[Op]) -> RejectionReason | None:
+        """Reject a node whose value XLA needs and no constant inputs determine."""
+        if not op.effects.stateful:
+            return None
+        if self._constants is None:
+            assert self.instances is not None
+            inside = {other for other in self.frames.order if not role_of(other)}
+            self._constants = constant_values(self.instances, inside, inside)
+        outputs = range(registry.output_count(node) or 0)
+        if self._constants.isdisjoint(map(node.output, outputs)):
+            return None
+        return RejectionReason("constant state", "a constant input depends on it")
 
     def _constant_rejection(self, node: Node, op: type[Op]) -> RejectionReason | None:
         assert self.instances is not None
@@ -169,6 +186,28 @@ def _pivot_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
     if role_of(switch) is Role.SWITCH and role_of(switch.inputs[1].node) is Role.LOOP_COND:
         return RejectionReason("pivot", "the body of its loop waits for it by control edges")
     return None
+
+
+def constant_values(
+    instances: FunctionInstances, members: Iterable[Node], inside: Collection[Node]
+) -> set[Output]:
+    """The tensors that determine inputs which must be constant, other than by shape.
+
+    Those of nodes that are not `inside` are constant as a whole.
+    """
+    todo: list[Output] = []
+    for node in members:
+        op = lookup(node.op)
+        slots = constant_slots(node, op, instances) if op else ()
+        todo.extend(node.inputs[slot] for slot in sorted(slots))
+    seen = set(todo)
+    for tensor in todo:
+        op = lookup(tensor.node.op)
+        if tensor.node in inside and not (op is not None and op.algebra.shape_only):
+            new = [source for source in tensor.node.inputs if source not in seen]
+            seen.update(new)
+            todo.extend(new)
+    return seen
 
 
 class NonconstantInput(NamedTuple):

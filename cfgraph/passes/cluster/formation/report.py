@@ -28,6 +28,7 @@ NODE_REASONS: Final[Mapping[str, str]] = {
     "device": "is not on a CPU or GPU",
     "pivot": "starts the body of a loop, which would wait for the cluster",
     "constant varies": "XLA needs a constant input, which varies in a loop",
+    "constant state": "XLA needs its value as a constant, which only a run knows",
     "tangled loops": "is between an Exit and an Enter of one loop",
     "mismatch": "its inputs may differ in liveness",
     "too small": "its cluster is below the minimum size",
