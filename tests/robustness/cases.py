@@ -7,6 +7,7 @@ import io
 import json
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -149,6 +150,7 @@ _FILES = (
     "run {} FEEDS --rules rules.toml --devices cpu:0,cpu:1",
     "partition {} --rules rules.toml --devices cpu:0,cpu:1 -o out.pb",
     "run saved_model FEEDS --variables saved_model",
+    "run compressed_index/graph.pb --variables compressed_index/model.ckpt --feed ids=[1,3]",
 )
 _RULES = """schema = "cfgraph.placement/1"
 default = "cpu:0"
@@ -165,7 +167,8 @@ by = "cost"
 nodes = ["a*", "b*"]
 """
 _COSTS = (FIXTURES.parent / "docs" / "cluster.toml").read_text(encoding="utf-8")
-_MODEL = FIXTURES / "saved_model"
+# what the lines above read beside the graph
+_FOLDERS = (FIXTURES / "saved_model", FIXTURES / "freezing" / "compressed_index")
 
 
 @dataclass
@@ -243,9 +246,9 @@ def _add_graph_lines(rng: random.Random, case: Case, graph: SeedGraph, count: in
 
 
 @functools.cache
-def _saved_model() -> dict[str, bytes]:
-    paths = sorted(path for path in _MODEL.rglob("*") if path.is_file() and path.suffix != ".md")
-    return {f"saved_model/{path.relative_to(_MODEL)}": path.read_bytes() for path in paths}
+def _files_of(folder: Path) -> dict[str, bytes]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".md")
+    return {f"{folder.name}/{path.relative_to(folder)}": path.read_bytes() for path in paths}
 
 
 def _words(rng: random.Random, template: str, graph: SeedGraph) -> list[str]:
@@ -316,8 +319,9 @@ def _add_other_files(rng: random.Random, case: Case, graph: SeedGraph, *, mutate
         "rules.toml": _RULES,
     }
     files = {"x.npy": npy.getvalue(), "feeds.npz": npz.getvalue()}
-    if "saved_model" in case.lines[0]:
-        files |= _saved_model()
+    for folder in _FOLDERS:
+        if any(word.startswith(folder.name) for word in case.lines[0]):
+            files |= _files_of(folder)
     if mutated:
         texts = {path: mutate_text(rng, text) for path, text in texts.items()}
         chosen = rng.choice(sorted(files))

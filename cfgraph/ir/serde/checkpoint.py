@@ -25,6 +25,7 @@ from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.dtypes import DType, string
 from cfgraph.ir.file_io import StagedFiles, read_file
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.serde.snappy import decompress
 from cfgraph.ir.serde.tensor import decode_shape
 from cfgraph.ir.serde.varints import read_varint, read_varints, write_varint
 from cfgraph.ir.serde.wire import parse_message
@@ -36,42 +37,56 @@ _TABLE_MAGIC: Final = bytes.fromhex("57fb808b247547db")
 # bytes of keys per byte of a table; more is an attack
 _MAX_COMPRESSION_RATIO: Final = 20
 _MAX_TRUSTED_BYTES: Final = 1 << 20
+# the compression of a block
+_PLAIN: Final = 0
+_SNAPPY: Final = 1
 
 
 def table_entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of a table, in order.
 
-    Raises InvalidInput for an invalid table, Unsupported for a compressed one.
+    Raises InvalidInput for an invalid table, Unsupported for an unknown compression.
     """
     if len(data) < _FOOTER_BYTES or data[-len(_TABLE_MAGIC) :] != _TABLE_MAGIC:
         raise _table_error("the footer is missing")
     footer = _TableReader(data, len(data) - _FOOTER_BYTES, len(data))
     footer.handle()  # skip the metadata block
     remaining, key_bytes = len(data), 0
+    index = _block(data, *footer.handle())
     allowance = max(_MAX_TRUSTED_BYTES, _MAX_COMPRESSION_RATIO * len(data))
-    for _, where in _read_block(data, *footer.handle(), allowance):
+    for _, where in _read_block(index, allowance):
         start, size = _TableReader(where, 0, len(where)).handle()
         remaining -= size
         if remaining < 0:
             raise _table_error("its blocks exceed the file size")
-        for key, value in _read_block(data, start, size, allowance - key_bytes):
+        block = _block(data, start, size)
+        allowance += _MAX_COMPRESSION_RATIO * (len(block) - size)
+        for key, value in _read_block(block, allowance - key_bytes):
             key_bytes += len(key)
             yield key, value
 
 
-def _read_block(
-    data: bytes, start: int, size: int, allowance: int
-) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a block, whose keys may take `allowance` bytes together."""
+def _block(data: bytes, start: int, size: int) -> bytes:
+    """The contents of a block, decompressed."""
     end = start + size
     if end + 5 > len(data) or size < 4:
         raise _table_error("a block is outside of the file")
-    if data[end]:
-        raise Unsupported("compressed checkpoint indexes are not supported", code="CFG038")
-    restarts = 4 * int.from_bytes(data[end - 4 : end], "little") + 4
-    if restarts > size:
+    if data[end] not in (_PLAIN, _SNAPPY):
+        message = f"checkpoint indexes with compression {data[end]} are not supported"
+        raise Unsupported(message, code="CFG038")
+    block = data[start:end]
+    try:
+        return block if data[end] == _PLAIN else decompress(block)
+    except ValueError as error:
+        raise _table_error(str(error)) from None
+
+
+def _read_block(data: bytes, allowance: int) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of a block, whose keys may take `allowance` bytes together."""
+    restarts = 4 * int.from_bytes(data[-4:], "little") + 4
+    if restarts > len(data):
         raise _table_error("a block is shorter than declared")
-    reader, key = _TableReader(data, start, end - restarts), b""
+    reader, key = _TableReader(data, 0, len(data) - restarts), b""
     while reader.offset < reader.end:
         shared, added, length = reader.varint(), reader.varint(), reader.varint()
         if shared > len(key):
