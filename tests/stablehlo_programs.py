@@ -132,6 +132,7 @@ def record() -> None:
         for name, program in programs().items():
             with tempfile.TemporaryDirectory() as folder:
                 _save(program, folder)
+                strip_locations(Path(folder, "saved_model.pb"))
                 call = tf.saved_model.load(folder).signatures["serving_default"]
                 values[name] = [_run(call, inputs) for inputs in program.inputs]
                 for file in sorted(Path(folder).rglob("*")):
@@ -164,6 +165,30 @@ def _save(program: Program, folder: str) -> None:
     module.call = tf.function(call, input_signature=specs, autograph=False)
     options = tf.saved_model.SaveOptions(save_debug_info=False)
     tf.saved_model.save(module, folder, signatures=module.call, options=options)
+
+
+def strip_locations(path: Path) -> None:
+    """Remove the places in source files from the modules of a SavedModel, paths of a machine."""
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+    from jaxlib.mlir.passmanager import PassManager
+
+    from cfgraph.proto import saved_model_pb2
+
+    saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for meta_graph in saved_model.meta_graphs:
+        for function in meta_graph.graph_def.library.function:
+            for node in function.node_def:
+                if node.op == "XlaCallModule":
+                    data = node.attr["module"].s
+                    version = data.split(b"StableHLO_v")[1].split(b"\0")[0].decode()
+                    with mlir.make_ir_context() as context, ir.Location.unknown():
+                        module = stablehlo.deserialize_portable_artifact(context, data)
+                        PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+                        stripped = stablehlo.serialize_portable_artifact(module, version)
+                    node.attr["module"].s = stripped
+    path.write_bytes(saved_model.SerializeToString(deterministic=True))
 
 
 def _run(call: Callable[..., Any], inputs: list[Any]) -> dict[str, Any]:
