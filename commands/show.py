@@ -20,6 +20,9 @@ def main(
     frames: Annotated[bool, typer.Option("--frames", help="List the loops.")] = False,
     functions: Annotated[bool, typer.Option("--functions", help="List the functions.")] = False,
     devices: Annotated[bool, typer.Option("--devices", help="Count nodes per device.")] = False,
+    modules: Annotated[
+        bool, typer.Option("--modules", help="Read StableHLO modules, and list their functions.")
+    ] = False,
     deadness: Annotated[
         bool, typer.Option("--deadness", help="Show the liveness condition of each node.")
     ] = False,
@@ -39,7 +42,7 @@ def main(
     """Summarize a graph and suggest the next command."""
     from cfgraph.console.show import SECTIONS, ShowOptions, show
 
-    flags = (nodes, ops, frames, functions, devices)
+    flags = (nodes, ops, frames, functions, devices, modules)
     sections = tuple(name for name, wanted in zip(SECTIONS, flags, strict=True) if wanted)
     format = "json" if json else format
     picture_files = None

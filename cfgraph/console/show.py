@@ -249,7 +249,8 @@ def node_json(view: GraphView, node: Node, full: bool, deadness: bool) -> dict[s
 
 
 FORMATS: Final = ("text", "json", "tsv", "dot")
-SECTIONS: Final = ("nodes", "ops", "frames", "functions", "devices")
+_MODULES: Final = "modules"
+SECTIONS: Final = ("nodes", "ops", "frames", "functions", "devices", _MODULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +316,8 @@ class _ShowCommand:
 
     @cached_property
     def modules(self) -> list[ModuleSummary]:
-        """The StableHLO modules of the graph and its functions."""
-        return module_summaries(self.graph)
+        """The StableHLO modules of the graph and its functions, which are read on request."""
+        return module_summaries(self.graph, reads=_MODULES in self.options.sections)
 
     def print(self) -> None:
         """Print or write what the options request."""
@@ -375,6 +376,8 @@ class _ShowCommand:
             return tables.frames_table(self.summary.frames, tree)
         if section == "functions":
             return tables.functions_table(self.summary.functions)
+        if section == _MODULES:
+            return modules_table(self.modules)
         return partitions_table(self.parts) if self.parts else tables.devices_table(self.summary)
 
     def result(self, chosen: list[NodeSelection]) -> dict[str, Any]:
@@ -388,7 +391,13 @@ class _ShowCommand:
                 ]
             }
         if sections := self.sections():
-            return {name: self.table(name, chosen, tree=False).to_json() for name in sections}
+            modules = [module.to_json() for module in self.modules] if _MODULES in sections else []
+            return {
+                name: modules
+                if name == _MODULES
+                else self.table(name, chosen, tree=False).to_json()
+                for name in sections
+            }
         summary = asdict(self.summary)
         for name in ("ops", "devices"):
             summary[name] = dict(summary[name])

@@ -50,13 +50,23 @@ NODE = "StatefulPartitionedCall/StatefulPartitionedCall/XlaCallModule"
 
 
 def test_show_lists_functions_loops_and_conditionals(command: Command, model: Path) -> None:
-    done = command("show", model, "--json")
+    done = command("show", model, "--modules", "--json")
     jsonschema.validate(done.json, schema("show"), jsonschema.Draft202012Validator)
     (module,) = done.json["result"]["modules"]
     assert re.fullmatch(r"__inference_call_\d+/XlaCallModule", module["node"])
     assert [(part["name"], part["kind"], part["types"]) for part in module["parts"]] == PARTS
-    text = command("show", model).out
+    text = command("show", model, "--modules").out
     assert all(re.search(rf"^  {re.escape(part[0])} .*{part[1]}", text, re.M) for part in PARTS)
+
+
+def test_a_summary_does_not_read_modules(command: Command, model: Path) -> None:
+    done = command("show", model, "--json")
+    jsonschema.validate(done.json, schema("show"), jsonschema.Draft202012Validator)
+    (module,) = done.json["result"]["modules"]
+    assert module["parts"] == []
+    assert module["reason"].endswith("not read; --modules reads it")
+    text = command("show", model).out
+    assert module["reason"] in text
     assert "cfgraph run" in text
     assert "cfgraph grad" not in text, "jax2tf prevents gradients"
 
@@ -75,7 +85,8 @@ def test_explain_prints_the_module_up_to_a_limit(command: Command, lowered: Path
 
 
 def test_explain_knows_modules_in_functions(command: Command, model: Path) -> None:
-    (module,) = command("show", model, "--json").json["result"]["modules"]
+    shown = command("show", model, "--modules", "--json")
+    (module,) = shown.json["result"]["modules"]
     done = command("explain", model, module["node"], "--json")
     jsonschema.validate(done.json, schema("explain"), jsonschema.Draft202012Validator)
     assert done.json["result"]["module"]["parts"] == module["parts"]
@@ -101,7 +112,8 @@ def test_without_jax_show_and_explain_say_what_they_need(
 ) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     module_bodies.cache_clear()
-    (module,) = command("show", lowered, "--json").json["result"]["modules"]
+    shown = command("show", lowered, "--modules", "--json")
+    (module,) = shown.json["result"]["modules"]
     assert module["parts"] == []
     assert module["reason"].startswith("jax is not installed; pip install")
     assert "jax is not installed" in command("explain", lowered, NODE).out
@@ -114,7 +126,7 @@ def test_a_damaged_module_is_named(command: Command, lowered: Path, tmp_path: Pa
     graph = cfgraph.load(lowered)
     graph[NODE].attrs["module"] = b"ML\xefR\x00"
     cfgraph.save(graph, tmp_path / "damaged.pb")
-    done = command("show", tmp_path / "damaged.pb", "--json")
+    done = command("show", tmp_path / "damaged.pb", "--modules", "--json")
     (module,) = done.json["result"]["modules"]
     assert "not a portable artifact of StableHLO" in module["reason"]
 
@@ -127,7 +139,7 @@ def test_a_module_that_nests_too_deeply_is_named(
     cfgraph.save(graph, tmp_path / "deep.pb")
     reason = "the module has more than 64 levels of regions"
     for done in (
-        command("show", tmp_path / "deep.pb"),
+        command("show", tmp_path / "deep.pb", "--modules"),
         command("explain", tmp_path / "deep.pb", NODE),
     ):
         assert (done.code, reason in done.out) == (0, True)

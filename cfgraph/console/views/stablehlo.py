@@ -9,11 +9,12 @@ from typing import Any, Final
 from cfgraph.analysis.verify.context import NodeTypes
 from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.console.views.selection import GraphView, NodeSelection
-from cfgraph.errors import CfgraphError
+from cfgraph.errors import CfgraphError, ExecutionError, ProcessLost, RunTimeout
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.families.stablehlo import XlaCallModule
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.stablehlo.module_bodies import ModuleBody
@@ -60,9 +61,44 @@ def is_module(node: Node | BodyNode) -> bool:
     return lookup(node.op) is XlaCallModule
 
 
-def module_summaries(graph: Graph) -> list[ModuleSummary]:
-    """The modules of a graph and of its functions."""
-    return [_summarize(name, data) for name, data in _modules(graph)]
+def module_summaries(graph: Graph, *, reads: bool) -> list[ModuleSummary]:
+    """The modules of a graph and of its functions; their parts only if it `reads` the modules."""
+    if not reads:
+        return [ModuleSummary(name, reason=_unread(data)) for name, data in _modules(graph)]
+    reader = _ModuleReader()
+    return [reader.summary(name, data) for name, data in _modules(graph)]
+
+
+def _unread(data: bytes) -> str:
+    return f"{format_byte_size(len(data))}, not read; --modules reads it"
+
+
+class _ModuleReader:
+    """Reader of the modules of a graph by one process, after whose loss no other is read."""
+
+    def __init__(self) -> None:
+        self._is_lost = False
+
+    def bodies(self, data: bytes, prefix: str = "") -> tuple[ModuleBody, ...]:
+        """The functions and regions of a module. Raises CfgraphError for one that is not read."""
+        if self._is_lost:
+            raise ExecutionError("an earlier module has ended the process that reads them")
+        try:
+            return module_bodies(data, prefix)
+        except ProcessLost:
+            self._is_lost = True
+            raise
+
+    def summary(self, name: str, data: bytes) -> ModuleSummary:
+        """The parts of a module, or the reason why they are unknown."""
+        try:
+            bodies = self.bodies(data)
+        except RunTimeout:
+            raise
+        except CfgraphError as error:
+            hint = f"; {error.hint}" if error.hint else ""
+            return ModuleSummary(name, reason=f"{error.message}{hint}")
+        return ModuleSummary(name, tuple(part for body in bodies for part in _parts(body)))
 
 
 def _modules(graph: Graph) -> Iterator[tuple[str, bytes]]:
@@ -73,15 +109,6 @@ def _modules(graph: Graph) -> Iterator[tuple[str, bytes]]:
         for body_node in function.definition.nodes:
             if is_module(body_node):
                 yield f"{name}/{body_node.name}", body_node.attrs.get("module", b"")
-
-
-def _summarize(name: str, data: bytes) -> ModuleSummary:
-    try:
-        bodies = module_bodies(data)
-    except CfgraphError as error:
-        hint = f"; {error.hint}" if error.hint else ""
-        return ModuleSummary(name, reason=f"{error.message}{hint}")
-    return ModuleSummary(name, tuple(part for body in bodies for part in _parts(body)))
 
 
 def _parts(body: ModuleBody) -> Iterator[ModulePart]:
@@ -129,7 +156,7 @@ class ModuleExplanation:
     def of_node(cls, name: str, node: Node, full: bool) -> ModuleExplanation:
         """The explanation of a node; without jax, it has the reason alone."""
         data = node.attrs.get("module", b"")
-        summary = _summarize(name, data)
+        summary = _ModuleReader().summary(name, data)
         lines = () if summary.reason else tuple(module_text(data).splitlines())
         return cls(summary, lines, full)
 
@@ -163,13 +190,19 @@ def module_selections(
     """
     bodies: list[NodeSelection] = []
     notes: list[str] = []
+    reader = _ModuleReader()
     for selection in selections:
         for node in filter(is_module, selection.nodes):
             title = selection.view.title(node)
             try:
-                parts = module_bodies(node.attrs.get("module", b""), f"{title}/")
+                parts = reader.bodies(node.attrs.get("module", b""), f"{title}/")
+            except RunTimeout:
+                raise
             except CfgraphError as error:
                 notes.append(f"the module of {title} is not drawn: {error.message}")
+                continue
+            if not parts:
+                notes.append(f"the module of {title} has no function with a body")
                 continue
             selection.view.graph.set_attr(node, _MAIN, Func(parts[0].name))
             bodies += [_selection(part, selection.view) for part in parts]
