@@ -15,7 +15,9 @@ from cfgraph.compare.sample_point import EvaluationPoint
 from cfgraph.console.transforms.convert import PythonOptions
 from cfgraph.ir.library import copy_graph
 from tests.passes.drawing_programs import DrawingProgram, drawing_program
+from tests.passes.tf_sessions import message_of, session_of
 from tests.runtime.compiled.test_decompiled import loaded, run
+from tests.runtime.remote.threads import Threads
 from tests.sampled import half
 
 Drawn = list[list[int]]
@@ -135,8 +137,12 @@ def differences(seed: int, folder: Path) -> list[str]:
     names = loaded(functional, options, folder)
     names["script"].seed = 5
     names["script"].initialize("init")
-    if [*map(int, run(names, program.feeds))] != drawn(program, program.graph)[0]:
+    expected = drawn(program, program.graph)
+    if [*map(int, run(names, program.feeds))] != expected[0]:
         found.append("convert --to py")
+    parts = transformed(program, ["functionalize", "lower", "partition"])
+    if drawn(program, parts, devices="cpu:0-1", workers=Threads(2)) != expected:
+        found.append("workers")
     return [f"{seed}: {text}" for text in found]
 
 
@@ -150,6 +156,36 @@ def test_no_pass_and_no_engine_changes_what_a_program_draws(seeds: range, tmp_pa
 def test_none_changes_what_many_programs_draw(first: int, tmp_path: Path) -> None:
     seeds = range(first, first + 40)
     assert [text for seed in seeds for text in differences(seed, tmp_path)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_xla_draws_the_same(first: int) -> None:
+    pytest.importorskip("jax", reason="needs the extra `xla`")
+    for seed in range(first, first + 20):
+        program = drawing_program(seed)
+        expected = drawn(program, program.graph)
+        for pipeline in ([], ["lower", "cluster regions"]):
+            graph = transformed(program, pipeline)
+            assert drawn(program, graph, engine="xla") == expected, (seed, pipeline)
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=", ".join)
+def test_tensorflow_takes_the_annotations(pipeline: Sequence[str]) -> None:
+    tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`").compat.v1
+    for seed in range(10):
+        program = drawing_program(seed)
+        graph = transformed(program, pipeline)
+        imported = message_of(graph)
+        if any("cluster" in name or name == "partition" for name in pipeline):
+            with tf.Graph().as_default():
+                tf.import_graph_def(imported, name="")
+            continue
+        with session_of(graph) as session:
+            session.run("init")
+            session.run([*program.fetches, *program.targets], program.feeds)
 
 
 CALLS = """

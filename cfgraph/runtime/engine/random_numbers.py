@@ -26,7 +26,8 @@ def stream_key(seeds: Seeds, stream: str) -> Any:
     `cfgraph/ops/opdef/random_streams.py` defines it. Names of frames are not in the key, and the
     numbers of iterations are in the counter, so that compiled code can compute it.
     """
-    digest = hashlib.blake2b(repr((*seeds, stream)).encode(), digest_size=16).digest()
+    text = repr((*map(int, seeds), stream))
+    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     return np.frombuffer(digest, "<u8").astype(np.uint64)
 
 
