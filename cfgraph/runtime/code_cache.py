@@ -77,18 +77,18 @@ class CacheEntry:
         with _open_folder(self.cache.folder) as folder:
             if folder is None:
                 return None
-            try:
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-                descriptor = os.open(self.key + self.suffix, flags, dir_fd=folder)
-            except OSError:
-                return None
-            with os.fdopen(descriptor, "rb") as file:
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode) or not _is_private(status):
-                    return None
-                with suppress(OSError):
-                    os.utime(descriptor)  # the oldest entry is the one least recently used
-                return file.read()
+
+            def open_in_folder(name: str, flags: int) -> int:
+                return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+
+            name = self.key + self.suffix
+            with suppress(OSError), open(name, "rb", opener=open_in_folder) as file:
+                status = os.fstat(file.fileno())
+                if stat.S_ISREG(status.st_mode) and _is_private(status):
+                    with suppress(OSError):
+                        os.utime(file.fileno())  # the oldest entry is the one least recently used
+                    return file.read()
+        return None
 
     def store(self, data: bytes) -> None:
         """Write the file, and remove the oldest ones; an error of the file system is ignored."""

@@ -143,7 +143,7 @@ def _stored_function(
         return None
     try:
         return code, _function(code)
-    except (SyntaxError, KeyError, NameError, TypeError, ValueError):  # the file is damaged
+    except Exception:  # the file is damaged
         return None
 
 

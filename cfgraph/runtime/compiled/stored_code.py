@@ -6,11 +6,11 @@ Kernels and constants are not stored: they are bound to the nodes of the run aga
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled.node_writer import called_kernel
 from cfgraph.runtime.compiled.value_expressions import raw, strings, value_expression
@@ -18,6 +18,14 @@ from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.program import Constant, GeneratedCode, NotCompiled
 
 _MAX_LITERAL: Final = 4096
+_CODE_MEMBERS: Final = {
+    "source": str,
+    "positions": list,
+    "constants": dict,
+    "may_be_dead": bool,
+    "calls": int,
+}
+_REASON_MEMBERS: Final = {"reason": str}
 _NAMES: Final = {"__builtins__": {}, "np": np, "raw": raw, "strings": strings}
 
 
@@ -65,24 +73,32 @@ def decode(data: bytes, graph: Graph, plan: Plan) -> GeneratedCode | None:
     """
     try:
         document = json.loads(data)
-        if "reason" in document:
+        if _has_members(document, _REASON_MEMBERS):
             name = document["node"]
-            raise NotCompiled(document["reason"], None if name is None else graph[name])
-        nodes = graph.nodes
+            raise NotCompiled(document["reason"], None if name is None else graph.nodes[name])
+        if not _has_members(document, _CODE_MEMBERS):
+            return None
         positions = [
-            (None if name is None else plan.nodes[nodes[name]], hoisted)
+            (None if name is None else plan.nodes[graph.nodes[name]], hoisted)
             for name, hoisted in document["positions"]
         ]
         constants = {
             name: _constant(kind, text, graph, plan)
             for name, (kind, text) in document["constants"].items()
         }
-        may_be_dead, calls = document["may_be_dead"], document["calls"]
-        return GeneratedCode(document["source"], positions, constants, may_be_dead, calls)
-    except (CfgraphError, NotCompiled):
+        source, may_be_dead, calls = (document[x] for x in ("source", "may_be_dead", "calls"))
+        if len(positions) != source.count("\n"):  # errors have the position of their line
+            return None
+        return GeneratedCode(source, positions, constants, may_be_dead, calls)
+    except NotCompiled:
         raise
     except Exception:  # the file is damaged, which anything may follow from
         return None
+
+
+def _has_members(document: Any, members: Mapping[str, type]) -> bool:
+    """True for a document with these members, each of its type."""
+    return all(type(document.get(name)) is kind for name, kind in members.items())
 
 
 def _constant(kind: str, text: str, graph: Graph, plan: Plan) -> Any:

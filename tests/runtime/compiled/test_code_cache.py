@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -161,6 +162,40 @@ def test_a_file_that_cannot_be_trusted_is_replaced(
     assert counted(folder) == [5]
     assert len(generated) == 2
     assert entry.read_bytes() == data
+
+
+_DAMAGES: dict[str, list[Any]] = {
+    "source": [1, "", "run = 1 / 0\n"],
+    "positions": [{}, [], [0], [["while/add"]], [[[], 0]], "x"],
+    "constants": [[], "x", {"c1": "x"}, {"c1": ["literal", "1 / 0"]}],
+    "may_be_dead": [None, 0, "x", []],
+    "calls": [None, True, 1.5, "x", [], {}],
+    "reason": [None, 1, []],
+}
+
+
+def test_a_member_of_another_type_replaces_the_file(folder: Path, generated: list[Any]) -> None:
+    counted(folder)
+    (entry,) = folder.iterdir()
+    data = entry.read_bytes()
+    damages = [{name: value} for name, values in _DAMAGES.items() for value in values]
+    damages += [{"reason": "x", "node": name} for name in ("no_such_node", [])]
+    for number, damage in enumerate(damages):
+        stored = {} if "reason" in damage else json.loads(data)
+        entry.write_text(json.dumps({**stored, **damage}))
+        assert [counted(folder) for _ in range(2)] == [[5]] * 2, damage
+        assert (len(generated), entry.read_bytes()) == (number + 2, data), damage
+
+
+def test_an_entry_that_is_a_folder_is_no_error(folder: Path, generated: list[Any]) -> None:
+    counted(folder)
+    (entry,) = folder.iterdir()
+    entry.unlink()
+    entry.mkdir()
+    before = os.listdir("/proc/self/fd")
+    assert [counted(folder) for _ in range(5)] == [[5]] * 5
+    assert os.listdir("/proc/self/fd") == before
+    assert list(folder.iterdir()) == [entry]
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(generated: list[Any]) -> None:
