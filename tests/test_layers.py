@@ -52,6 +52,7 @@ LIGHT_INSIDE = {
     "cfgraph/cli/command_line.py": {"traceback"},
     "cfgraph/cli/configuration.py": {"tomllib"},
     "cfgraph/ir/serde/archives.py": {"lzma", "tarfile", "zipfile"},
+    "cfgraph/ir/serde/tar_members.py": {"tarfile"},
     "cfgraph/passes/place/rules.py": {"tomllib"},
     "cfgraph/runtime/clock/cost_model.py": {"tomllib"},
 }

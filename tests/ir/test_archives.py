@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,74 @@ def test_links_and_devices_are_refused() -> None:
         member.external_attr = 0o120777 << 16
         archive.writestr(member, "/etc/passwd")
     assert rejection(data.getvalue()).message == "the archive contains a link, 'x.graph'"
+
+
+def extension(kind: bytes, data: bytes) -> bytes:
+    """An extension header of a tar archive, before the header that it extends."""
+    info = tarfile.TarInfo("extension")
+    info.type, info.size = kind, len(data)
+    return info.tobuf(tarfile.USTAR_FORMAT) + data + bytes(-len(data) % 512)
+
+
+_LONG_NAMES = [f"{'d' * 90}/{'n' * 90}.graph", "é.graph", f"{'long' * 60}.graph"]
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        *product((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT), _LONG_NAMES),
+        *product((tarfile.USTAR_FORMAT,), _LONG_NAMES[:2]),
+    ],
+)
+def test_long_names_of_a_tar_archive_are_read(form: int, name: str) -> None:
+    data = io.BytesIO()
+    headers = {"comment": "a" * 3000, "mtime": "1.5"} if form == tarfile.PAX_FORMAT else {}
+    with tarfile.open(fileobj=data, mode="w", format=form, pax_headers=headers) as archive:
+        info = tarfile.TarInfo(name)
+        info.size, info.mtime = len(GRAPH), 1.5
+        archive.addfile(info, io.BytesIO(GRAPH))
+    found = archives.archive_of_bytes(data.getvalue())
+    assert found is not None
+    assert found.names == (name,)
+    assert found.read_graph() == GRAPH
+
+
+def test_a_size_in_an_extension_header_is_that_of_the_next_member() -> None:
+    data = tarred({"x.graph": GRAPH, "y": b"y"})
+    size = b"%d" % len(GRAPH)
+    record = b"%d size=%s\n" % (len(size) + 9, size)
+    header = tarfile.TarInfo("x.graph").tobuf()  # of size 0
+    assert len(loads(extension(b"x", record) + header + data[512:])) == len(loads(GRAPH))
+
+
+@pytest.mark.parametrize("kind", [b"x", b"g", b"X", b"L", b"K"])
+def test_extension_headers_are_read_in_linear_time_up_to_a_limit(kind: bytes) -> None:
+    data, limit = tarred({"x.graph": GRAPH}), 64 << 10
+    digits = b"%d a=%s\n" % (limit, b"1" * (limit - 9))
+    with time_limit():
+        if kind in b"xgX":
+            assert loads(extension(kind, digits) * 200 + data)
+        assert code_of_rejection(extension(kind, b"1" * limit) * 20 + data)
+    error = rejection(extension(kind, bytes(limit + 1)) + data)
+    assert error.code == "CFG002"
+    assert error.message == "an extension header of 65537 bytes; the limit is 65536"
+
+
+@pytest.mark.parametrize(
+    "record", [b"0 a=b\n", b"-1 a=b\n", b"7 ab\n", b"9 a=b\n", b"a=b", b"12 size=-512\n"]
+)
+def test_a_damaged_extension_header_is_an_error(record: bytes) -> None:
+    error = rejection(extension(b"x", record) + tarred({"x.graph": GRAPH}))
+    assert error.code == "CFG003"
+    assert error.message.startswith("the tar archive is truncated or corrupt: ")
+
+
+def test_sparse_files_are_refused() -> None:
+    data = tarred({"x.graph": GRAPH})
+    sparse = tarfile.TarInfo("s")
+    sparse.type = tarfile.GNUTYPE_SPARSE
+    for archive in (tarred({}, [sparse]), extension(b"x", b"22 GNU.sparse.major=1\n") + data):
+        assert rejection(archive).message.startswith("the archive contains a sparse file, ")
 
 
 def code_of_rejection(data: bytes) -> str | None:

@@ -34,6 +34,7 @@ from cfgraph.ir.file_io import (
 from cfgraph.ir.names import first_names
 from cfgraph.ir.serde.file_contents import read_skeleton
 from cfgraph.ir.serde.foreign_formats import foreign_archive_error
+from cfgraph.ir.serde.tar_members import tar_members
 from cfgraph.ir.temporary_folders import create_temporary_folder
 from cfgraph.limits import check_deadline
 
@@ -254,21 +255,19 @@ def _bound_zip_entries(file: IO[bytes]) -> None:
 
 def _tar_files(file: IO[bytes], kind: str) -> Iterator[ArchivedFile]:
     """Files of a tar archive, which is read as a stream."""
-    import tarfile
-
     packed = file.seek(0, io.SEEK_END)
     file.seek(0)
     stream: Any = file
     if kind == "tar.gz":
         stream = _BoundedReader(gzip.GzipFile(fileobj=file), packed)
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for info in archive:
-            if info.islnk() or info.issym():
-                raise _unsafe_error(f"the archive contains a link, {info.name!r}")
-            if not (info.isdir() or info.isfile()):
-                raise _unsafe_error(f"the archive contains a device or pipe, {info.name!r}")
-            if info.isfile():
-                yield ArchivedFile(info.name, lambda info=info: archive.extractfile(info))  # type: ignore[misc]
+    for member in tar_members(stream):
+        header = member.header
+        if header.islnk() or header.issym():
+            raise _unsafe_error(f"the archive contains a link, {header.name!r}")
+        if not (header.isdir() or header.isfile()):
+            raise _unsafe_error(f"the archive contains a device or pipe, {header.name!r}")
+        if header.isfile():
+            yield ArchivedFile(header.name, lambda member=member: member)  # type: ignore[misc]
 
 
 class _BoundedReader:
