@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -43,13 +44,38 @@ def repository(tmp_path: Path, fixtures: Path) -> Path:
     return folder
 
 
+def line_of(hook: dict[str, Any]) -> list[str]:
+    """The command that pre-commit runs, before the names of files."""
+    return [*hook["entry"].split(), *hook["args"]]
+
+
 def test_a_hook_is_a_command_that_takes_files(hooks: list[Any], repository: Path) -> None:
     graphs = ["faulty.graph", "counter.pb"]
     check, fmt = hooks
-    assert run([*check["entry"].split(), *graphs], repository).returncode == 1
-    assert run([*check["entry"].split(), "counter.pb"], repository).returncode == 0
-    assert run([*fmt["entry"].split(), "untidy.graph"], repository).returncode == 0
+    assert run([*line_of(check), *graphs], repository).returncode == 1
+    assert run([*line_of(check), "counter.pb"], repository).returncode == 0
+    assert run([*line_of(fmt), "untidy.graph"], repository).returncode == 0
     assert (repository / "untidy.graph").read_text() == TIDY
+
+
+@pytest.mark.parametrize("name", ["--op-def=counter.pb", "--fetch=x.graph", "-q.graph", "--help"])
+def test_no_file_name_is_an_option(name: str, hooks: list[Any], repository: Path) -> None:
+    shutil.copy(repository / "untidy.graph", repository / name)
+    check, fmt = hooks
+    done = run([*line_of(check), "faulty.graph", name], repository)
+    assert done.returncode == 1
+    assert "error[CFG201]" in done.stdout
+    assert run([*line_of(fmt), name], repository).returncode == 0
+    assert (repository / name).read_text() == TIDY
+
+
+def test_examples_of_hooks_end_their_options(root: Path) -> None:
+    (text,) = re.findall(
+        r"```yaml\nrepos:.*?```", (root / "docs/install.md").read_text(), re.DOTALL
+    )
+    lists = re.findall(r"args: \[(.*)\]", text)
+    assert lists
+    assert all(line.endswith("--") for line in lists)
 
 
 @pytest.mark.slow
