@@ -64,7 +64,7 @@ def test_a_file_is_as_the_schema_of_its_reader_says(schema: str, root: Path) -> 
 
 
 def test_workflows_and_scripts_pass_their_linters(root: Path) -> None:
-    linted = ["--offline", "--config", ".github/zizmor.yml", "action.yml", ".github/workflows"]
+    linted = ["--offline", "--no-config", "action.yml", ".github/workflows"]
     assert output_of([tool("zizmor"), *linted], root) == ""
     scripts = [".github/check_graphs.sh", ".ci/run", "fixtures/ci/graphs.sh"]
     assert output_of([tool("shellcheck"), "--severity=warning", *scripts], root) == ""
@@ -76,11 +76,37 @@ def test_a_person_alone_starts_a_release(root: Path) -> None:
     assert list(workflow["on"]) == ["workflow_dispatch"]
     assert workflow["on"]["workflow_dispatch"]["inputs"]["publish"]["default"] == "false"
     jobs = workflow["jobs"]
-    assert all(jobs[name]["if"] == "inputs.publish" for name in jobs if name != "build")
+    publishing = {name for name, job in jobs.items() if job.get("if") == "inputs.publish"}
     writing = {name for name, job in jobs.items() if "write" in job["permissions"].values()}
-    assert "build" not in writing
+    assert jobs.keys() - publishing == {"build", "check"}
+    assert writing == publishing
+    assert (jobs["check"]["needs"], jobs["index"]["needs"]) == ("build", "check")
     assert jobs["index"]["permissions"] == {"id-token": "write"}
     assert "secrets." not in text
+
+
+def test_what_makes_a_release_is_pinned(root: Path) -> None:
+    files = [root / "action.yml", *(root / ".github" / "workflows").iterdir()]
+    actions = [use for file in files for use in re.findall(r"uses: (.*)", file.read_text())]
+    assert len(actions) > 5
+    pinned = re.compile(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert [action for action in actions if not pinned.fullmatch(action)] == []
+    tools = (root / "distribution" / "release.txt").read_text().splitlines()
+    lines = [line for line in tools if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
+    versions = dict(line.split()[0].split("==") for line in lines)
+    for item in tomllib.loads((root / "pyproject.toml").read_text())["build-system"]["requires"]:
+        requirement = Requirement(item)
+        assert requirement.specifier.contains(versions[requirement.name])
+    (build,) = [
+        step["run"]
+        for step in yaml.safe_load((root / SCHEMAS["github-workflows"]).read_text())["jobs"][
+            "build"
+        ]["steps"]
+        if "run" in step
+    ]
+    assert "--require-hashes" in build.split("pip install")[1].splitlines()[0]
+    assert "--no-isolation" in build
 
 
 def test_the_recipe_is_rendered_with_the_dependencies_of_the_project(
@@ -127,7 +153,7 @@ def test_the_commands_of_the_recipe_and_the_release_work(root: Path, tmp_path: P
     recipe = yaml.safe_load((root / RECIPE).read_text())
     (script,) = [item["script"] for item in recipe["tests"] if "script" in item]
     release = yaml.safe_load((root / ".github" / "workflows" / "release.yml").read_text())
-    steps = {item.get("name"): item for item in release["jobs"]["build"]["steps"]}
+    steps = {item.get("name"): item for item in release["jobs"]["check"]["steps"]}
     checks = steps["Check what is built"]["run"].splitlines()
     lines = [line.replace("empty/bin/", "") for line in checks if line.startswith("empty/bin/")]
     assert (len(script), len(lines)) == (4, 3)
@@ -176,9 +202,8 @@ def _instructions(root: Path) -> list[tuple[str, str]]:
 
 def test_the_image_is_small_and_its_user_is_not_root(root: Path) -> None:
     found = _instructions(root)
-    assert [text.split()[0] for name, text in found if name == "FROM"] == [
-        "python:${PYTHON}-slim"
-    ] * 2
+    assert [text.split()[0] for name, text in found if name == "FROM"] == ["${PYTHON}"] * 2
+    assert re.fullmatch(r"PYTHON=python:[\d.]+-slim@sha256:[0-9a-f]{64}", dict(found[::-1])["ARG"])
     names = [name for name, _ in found]
     last = dict(found[len(names) - 1 - names[::-1].index("FROM") :])
     assert last["ENTRYPOINT"] == json.dumps([cfgraph.__name__])
