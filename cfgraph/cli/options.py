@@ -102,7 +102,11 @@ Feed = Annotated[
 ]
 Feeds = Annotated[
     list[str],
-    repeatable("--feeds", "FILE.npz", "Feed every array of an .npz or .json file under its name."),
+    repeatable(
+        "--feeds",
+        "FILE.npz",
+        "Feed every array of an .npz or .json file under its name, and repeat the case in it.",
+    ),
 ]
 Fetch = Annotated[
     list[str],

@@ -91,12 +91,13 @@ class RunInputs(OptionGroup):
 
 
 class ModelInputs(RunInputs):
-    """Initializers and variables of runs, and names of a signature."""
+    """Initializers and variables of runs, arrays to feed, and names of a signature."""
 
     init: options.Init = field(default_factory=list)
     signature: options.Signature = None
     variables: options.Variables = None
     allow_io: options.AllowIo = False
+    feeds: options.Feeds = field(default_factory=list)
 
 
 class FedInputs(ModelInputs):
@@ -108,7 +109,6 @@ class FedInputs(ModelInputs):
 class LimitedInputs(FedInputs):
     """Inputs of the runs of `extract` and `reduce`."""
 
-    feeds: options.Feeds = field(default_factory=list)
     max_iterations: options.MaxIterations = None
 
 

@@ -116,11 +116,12 @@ class ValueMismatch:
 class RunDiff:
     """Result of comparing runs; true if they differ, which ends the cases.
 
-    `inputs` contains the inputs of the case that differs, `failure` is the error of the second
-    graph, and `first` is its first wrong node. `missing` lists outputs that the second graph lacks,
-    which is also a difference. `lowered` is true if functions of the first graph had to be lowered,
-    so that errors of lowering that affect both graphs are not visible. `races` are accesses in no
-    defined order by the name of the fetch or target that depends on them, and is not compared.
+    `inputs` are those of the case that differs, `variables` values of variables that had none, and
+    `seed` is that of its random ops. `failure` is the error of the second graph, and `first` is its
+    first wrong node. `missing` are outputs that the second graph lacks, which is also a difference.
+    `lowered` is true if functions of the first graph had to be lowered, so that errors of lowering
+    that affect both graphs are not visible. `races` are accesses in no defined order by the name of
+    the fetch or target that depends on them, and is not compared.
     `targets` are nodes that ran, too, in modes of TensorFlow. `no_value` are the fetches that have
     no value in either graph, in no case; `paired` the tensors of the second graph for inputs and
     outputs of the first that have other names there; `notices` warnings and notes that change no
@@ -134,6 +135,8 @@ class RunDiff:
     failure: CfgraphError | None = None
     first: Divergence | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    seed: int = 0
     lowered: bool = False
     races: Mapping[str, Finding] = field(default_factory=dict)
     targets: tuple[str, ...] = ()

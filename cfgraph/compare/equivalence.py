@@ -391,23 +391,40 @@ class _ComparisonCase:
         failure: CfgraphError | None,
     ) -> RunDiff:
         """Return the difference, with the first wrong node."""
-        inputs = dict(point.feeds)
-        if not self.options.locate:
-            return RunDiff(self.options.fetches, gaps=gaps, failure=failure, inputs=inputs)
+        inputs = {**self.options.feeds_of_b, **point.feeds}
+        variables = self.random_variables(point)
+        first = None
         try:
             point_b = self.second_point(point, floats)
         except CfgraphError:
-            first = None
+            pass
         else:
-            rtol, atol = self.options.rtol, self.options.atol
-            first = first_divergence(point, point_b, self.run, rtol, atol)
-        if first is None and failure is not None and failure.node in self.b:
+            variables = {**self.random_variables(point_b), **variables}
+            if self.options.locate:
+                rtol, atol = self.options.rtol, self.options.atol
+                first = first_divergence(point, point_b, self.run, rtol, atol)
+        if self.options.locate and first is None and failure is not None and failure.node in self.b:
             node = self.b[str(failure.node)]
             first = Divergence(node.name, node.op, failure.frame or "/", 0, failure.message)
-        return RunDiff(self.options.fetches, gaps=gaps, failure=failure, first=first, inputs=inputs)
+        return RunDiff(
+            self.options.fetches,
+            gaps=gaps,
+            failure=failure,
+            first=first,
+            inputs=inputs,
+            variables=variables,
+            seed=self.seed,
+        )
+
+    def random_variables(self, point: EvaluationPoint) -> VariableValues:
+        """Return the values of variables for which neither options nor files have one."""
+        state = self.options.setting.state
+        stored = state.initialized_variables() if state is not None else ()
+        keys = point.sampled.difference(stored)
+        return {key: point.value(cell) for key, cell in point.cells().items() if key in keys}
 
 
-def _variable_values(point: EvaluationPoint) -> dict[tuple[str, str], Any]:
+def _variable_values(point: EvaluationPoint) -> dict[VariableKey, Any]:
     """Return the values of the variables after a run."""
     return {key: cell.value for key, cell in point.cells().items()}
 

@@ -178,6 +178,7 @@ def sample_point(
                 node.name, cell.dtype, cell.shape, seed=seed, sizes=setting.sizes, floats=floats
             )
             point.set(cell, value)
+            point.sampled.add(variable_key(node))
     return point
 
 
@@ -236,19 +237,20 @@ class EvaluationPoint:
         self._seed, self._io = seed, io
         self._limits: dict[str, Any] = {"max_iterations": max_iterations, "timeout": timeout}
         self._state = State() if state is None else state.copy()
-        effects = _effects(graph)
         # random ops depend on the number of runs of a session
-        self._can_reuse_session = not any(item.stateful and item.random for item in effects)
+        self._can_reuse_session = not is_random(graph)
         self._instances: FunctionInstances = (
             FunctionInstances(graph.functions) if previous is None else previous._instances
         )
         # without state, runs at other points are as independent as those at this one
-        is_stateless = not any(item.stateful for item in effects)
+        is_stateless = not any(item.stateful for item in _effects(graph))
         self._session: Session = (
             previous._session
             if previous is not None and is_stateless and previous._io == io
             else self._new_session(None if previous is None else previous._session)
         )
+        # the variables that have no value but a random one
+        self.sampled: set[tuple[str, str]] = set()
         stored = {key: cell.value for key, cell in self.cells().items()}
         for name in inits:
             self._session.run((), self.feeds, [name], **self._limits)
@@ -363,6 +365,11 @@ class EvaluationPoint:
         assert isinstance(cell, Variable)
         self._initial_values.setdefault(cell, cell.value)
         return cell
+
+
+def is_random(graph: Graph) -> bool:
+    """Return true if runs of a graph draw numbers that depend on the seed of a session."""
+    return any(item.stateful and item.random for item in _effects(graph))
 
 
 def _effects(graph: Graph) -> list[SideEffects]:

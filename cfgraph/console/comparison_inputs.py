@@ -17,6 +17,7 @@ from cfgraph.ir.names import first_names
 from cfgraph.runtime.clock.cost_model import CostModel
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.feeds.case_files import read_case
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import FORBIDDEN_FILE_CODE, IoPolicy
@@ -25,6 +26,7 @@ from cfgraph.runtime.restore import (
     required_state,
     restore_for_graph,
     saved_model_state,
+    state_with_values,
 )
 from cfgraph.runtime.session import Session
 
@@ -33,10 +35,14 @@ _MAX_NAMES = 4
 
 @dataclass(frozen=True, slots=True)
 class VariableSource:
-    """Source of variables: `path` if it is set, else the SavedModel that is run."""
+    """Source of variables: `path` if it is set, else the SavedModel that is run.
+
+    Variables that it has no values of may be in the `archives` of a case.
+    """
 
     path: str | None = None
     allow_io: bool = False
+    archives: Sequence[str] = ()
 
     def io_policy(self, source: Source) -> IoPolicy:
         """Return what the graph may do with files: read the SavedModel, and `path`."""
@@ -56,6 +62,14 @@ class VariableSource:
         `with_other_variables` adds the other variables. Returns None if there are none. Raises
         UsageError if `path` contains none of them.
         """
+        stored = self._stored(source, wanted, with_other_variables)
+        values = read_case(self.archives).variables
+        return state_with_values(source.graph, stored, values) if values else stored
+
+    def _stored(
+        self, source: Source, wanted: Collection[Node] | None, with_other_variables: bool
+    ) -> State | None:
+        """Return the variables of the path, or of the SavedModel."""
         required = RequiredState(None, tables=True)
         if wanted is not None:
             required = required_state(source.graph, wanted)
@@ -142,10 +156,10 @@ def prepare_inputs(
     """
     graph = source.graph
     inits = [graph[name.removeprefix("^")] for name in inputs.init]
-    seed = inputs.seed or 0
+    seed = inputs.seed or read_case(inputs.feeds).seed or 0
     fed = fed or graph
     feeds = read_feeds(fed, inputs.feed, inputs.feeds, seed, names.inputs, skipped_feed)
-    variables = VariableSource(inputs.variables, inputs.allow_io)
+    variables = VariableSource(inputs.variables, inputs.allow_io, inputs.feeds)
     nodes = [*graph] if needed is None else [*needed]
     state = variables.state(source, None if needed is None else [*nodes, *inits])
     inits += needed_initializers(graph, nodes, inits, state, {fed.tensor(name) for name in feeds})

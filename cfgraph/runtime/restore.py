@@ -10,7 +10,7 @@ Then the initializer of the SavedModel fills its tables, with the paths of the a
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from cfgraph.ops.opdef.op import is_a
 from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.feeds.conversion import fit_to_tensor
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.preparation.prepare import lower_run
 from cfgraph.runtime.preparation.run_config import require_state
@@ -81,6 +82,20 @@ def checkpoint_state(
         if name in checkpoint.entries and (keys is None or (container, name) in keys):
             value = _checked_value(node, checkpoint.read(name), prefix)
             state.get_or_make(container, name, partial(_restored_variable, node, value))
+    return state
+
+
+def state_with_values(
+    graph: Graph, state: State | None, values: Mapping[tuple[str, str], Any]
+) -> State:
+    """Return the state with the values of variables that have none in it."""
+    state = State() if state is None else state
+    for node in graph:
+        key = variable_key(node) if is_variable(node) else ("", "")
+        if key in values and key not in state.initialized_variables():
+            value = fit_to_tensor(values[key], node.attr("dtype"))
+            state.forget(*key)
+            state.get_or_make(*key, partial(_restored_variable, node, value))
     return state
 
 

@@ -1,9 +1,14 @@
-"""Comparison of two graphs by running both: inputs, report, and the `diff --run` command."""
+"""Comparison of two graphs by running both: report, case to repeat, and `diff --run`."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import shlex
-from collections.abc import Mapping, Sequence
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -12,10 +17,8 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.cli.output import Page, page
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
-from cfgraph.compare.equivalence import (
-    compare_runs,
-    first_race,
-)
+from cfgraph.compare.equivalence import compare_runs, first_race
+from cfgraph.compare.sample_point import is_random
 from cfgraph.console.comparisons.diff import (
     DiffOptions,
     DiffResult,
@@ -26,13 +29,20 @@ from cfgraph.console.comparisons.diff import (
 )
 from cfgraph.console.comparisons.run_options import pair_options
 from cfgraph.console.graph_files import require_single_stdin
-from cfgraph.console.values import summary_text, type_text, value_json, value_text
+from cfgraph.console.values import summary_text, value_json, value_text
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_names
+from cfgraph.ir.node import node_name
+from cfgraph.runtime.feeds.case_files import case_arrays, write_array
+from cfgraph.runtime.feeds.parse_feeds import is_same_array, read_value
 
 MAX_DIFFERENCES: Final = 10
-_MAX_FEED_ELEMENTS: Final = 32
 _MAX_LISTED: Final = 4
+# of a value that is printed as a feed, and of the name of a case
+_MAX_FEED_ELEMENTS: Final = 32
+_DIGITS: Final = 12
 
 
 def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
@@ -66,8 +76,8 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
         for line in (delta.failure.hint or "").splitlines():
             out.line(f"  {line}", "dim")
     print_first_divergence(out, delta.first, graphs)
-    inputs = "".join(f" --feed {shlex.quote(_feed_text(*item))}" for item in delta.inputs.items())
-    out.line(f"found in case {delta.cases}{inputs and ', with'}{inputs}", "dim")
+    options = case_options(delta, graphs)
+    out.line(f"found in case {delta.cases}{options and ', with '}{options}", "dim")
 
 
 def _print_races(out: Page, races: Mapping[str, Finding]) -> None:
@@ -109,10 +119,55 @@ def run_side_text(value: Any) -> str:
     return "no value" if value is None else summary_text(value)
 
 
-def _feed_text(name: str, value: Any) -> str:
-    """Return a feed to paste; a large value is replaced by its type."""
-    large = np.size(value) > _MAX_FEED_ELEMENTS
-    return f"{name.removesuffix(':0')}={type_text(value) if large else value_text(value)}"
+def case_options(delta: RunDiff, graphs: Sequence[Graph]) -> str:
+    """Return the options that repeat the case that differs; empty if nothing is fed.
+
+    A case with large values, values of variables, or random ops is written to a file.
+    """
+    if not delta.variables and not any(map(is_random, graphs)):
+        texts = [_feed_text(name, value, graphs) for name, value in delta.inputs.items()]
+        if None not in texts:
+            return " ".join(f"--feed {shlex.quote(str(text))}" for text in texts)
+    try:
+        return f"--feeds {shlex.quote(write_case(delta))}"
+    except (CfgraphError, OSError) as error:
+        return f"inputs that cannot be stored: {error}"
+
+
+def _feed_text(name: str, value: Any, graphs: Iterable[Graph]) -> str | None:
+    """Return a feed that is read back as it is, or None for another value."""
+    graph = next((graph for graph in graphs if node_name(name) in graph), None)
+    if np.size(value) > _MAX_FEED_ELEMENTS or graph is None:
+        return None
+    text = " ".join(line.strip() for line in value_text(value, full=True).splitlines())
+    try:
+        read = read_value(text, graph, graph.tensor(name), name)
+    except CfgraphError:
+        return None
+    return f"{name.removesuffix(':0')}={text}" if is_same_array(read, np.asarray(value)) else None
+
+
+def write_case(delta: RunDiff) -> str:
+    """Write the case into the folder of temporary files; returns its path, named by its content."""
+    arrays = case_arrays(delta.inputs, delta.variables, delta.seed)
+    stream, digest = io.BytesIO(), hashlib.sha256()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in _npy_files(arrays):
+            digest.update(name.encode() + data)
+            # without a date, so that equal cases are equal files
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data)
+    name = f"cfgraph-case-{digest.hexdigest()[:_DIGITS]}.npz"
+    path = str(Path(tempfile.gettempdir(), name))
+    with StagedFiles() as files:
+        files.write(path, stream.getvalue())
+    return path
+
+
+def _npy_files(arrays: Mapping[str, Any]) -> Iterable[tuple[str, bytes]]:
+    for name, value in arrays.items():
+        stream = io.BytesIO()
+        write_array(stream, name, value)
+        yield name, stream.getvalue()
 
 
 def print_first_divergence(out: Page, first: Divergence | None, graphs: Sequence[Graph]) -> None:
@@ -181,6 +236,7 @@ def runs_json(delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> di
             "changes": changes_json(node_changes(first.node, graphs)),
         },
         "inputs": {name: value_json(value, full) for name, value in delta.inputs.items()},
+        "case": case_options(delta, graphs) if delta.gaps or delta.failure else None,
     }
 
 

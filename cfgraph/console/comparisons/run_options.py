@@ -188,7 +188,7 @@ def _with_variables_of_b(
 ) -> ComparisonRunOptions:
     """Restore the variables of the second graph; those of --variables are for both."""
     inputs, setting = runs.inputs, options.setting
-    own = VariableSource(inputs.variables_b, inputs.allow_io)
+    own = VariableSource(inputs.variables_b, inputs.allow_io, inputs.feeds)
     io = setting.io.with_roots(*own.io_policy(b).roots)
     options = replace(options, setting=replace(setting, io=io))
     if inputs.variables is not None and inputs.variables_b is None:

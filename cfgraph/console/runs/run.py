@@ -59,7 +59,7 @@ def make_session(
         rules=devices.placement_rules(),
         schedule=limits.schedule,
         schedule_seed=limits.schedule_seed,
-        seed=limits.seed,
+        seed=request.seed,
         costs=clock.cost_model(),
         engine=engine.engine,
         lazy=engine.lazy,

@@ -16,7 +16,7 @@ from cfgraph.compare.value_difference import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.runs.run_memory import memory_json, print_memory
 from cfgraph.console.runs.run_observers import Observers
-from cfgraph.console.runs.run_request import RunRequest, write_array
+from cfgraph.console.runs.run_request import RunRequest
 from cfgraph.console.values import statistics_text, type_text, value_json, value_text
 from cfgraph.ir.devices import short_device_name, short_device_names
 from cfgraph.ir.file_io import StagedFiles
@@ -28,6 +28,7 @@ from cfgraph.passes.place.rules import RuleMatches
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled_cluster import CompiledCluster
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.feeds.case_files import write_array
 from cfgraph.runtime.preparation.prepared_runs import RunResult
 from cfgraph.runtime.restore import save_variables
 
@@ -184,7 +185,7 @@ class Outcome:
             if self.values[item] is None:
                 files.drop(file)
             else:
-                write_array(file, item, self.values[item])
+                write_array(file, item.name, self.values[item])
         saved_to = self.request.saved_to
         if self.variables is not None and saved_to is not None:
             files.make_folder(saved_to)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-import numpy as np
-
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.cli.run_options import (
     ClockOptions,
@@ -34,6 +32,7 @@ from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.feeds.case_files import read_case
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.feeds.parse_feeds import (
     read_feeds,
@@ -154,28 +153,6 @@ def folder_paths(
     return {item: str(Path(folder) / f"{name}.npy") for name, item in used.items()}
 
 
-def write_array(file: IO[bytes], item: Output, value: Any) -> None:
-    """Write an array as .npy, strings as bytes. Raises UsageError for resources and variants."""
-    array = np.asarray(value)
-    if array.dtype == object:
-        if not all(isinstance(entry, bytes) for entry in array.flat):
-            raise UsageError(f"{item.name} cannot be stored in a file")
-        array = _bytes_array(array)
-    elif array.dtype.kind == "V" or array.dtype.name.startswith("float8"):
-        # the .npy format has no name for these types
-        array = array.view(f"V{array.dtype.itemsize}")
-    np.save(file, array, allow_pickle=False)
-
-
-def _bytes_array(array: Any) -> Any:
-    """Convert strings to fixed length; rejects trailing zero bytes, which NumPy drops."""
-    fixed = array.astype(np.bytes_) if array.size else np.zeros(array.shape, "S1")
-    if any(have != want for have, want in zip(fixed.flat, array.flat, strict=True)):
-        message = "a string that ends in zero bytes cannot be stored in .npy"
-        raise UsageError(message, hint="print it with --json")
-    return fixed
-
-
 @dataclass(frozen=True, slots=True)
 class ExpectedValues:
     """The values that fetches must have, within tolerances."""
@@ -213,6 +190,7 @@ class RunRequest:
     saved_to: str | None
     notes: tuple[str, ...]
     labels: Mapping[Output, str]
+    seed: int
 
     @property
     def nodes(self) -> list[Node]:
@@ -245,6 +223,11 @@ class RunRequest:
         return self.variables.state(source, self.nodes, with_other_variables=others)
 
 
+def request_seed(feeds: FeedOptions, limits: LimitOptions) -> int:
+    """The seed of a run: that of the options, else of a case among the feeds."""
+    return limits.seed or read_case(feeds.feeds).seed or 0
+
+
 def resolve_request(
     source: Source,
     feeds: FeedOptions,
@@ -274,7 +257,8 @@ def resolve_request(
     if clock.no_values and (files or compared):
         message = "--no-values computes no values to write or compare"
         raise UsageError(message, hint="remove --no-values, or --out and --expect")
-    arrays = read_feeds(graph, feeds.feed, feeds.feeds, limits.seed, names.inputs)
+    seed = request_seed(feeds, limits)
+    arrays = read_feeds(graph, feeds.feed, feeds.feeds, seed, names.inputs)
     fed = dict.fromkeys(map(graph.tensor, arrays))
     require_feeds(graph, resolved.tensors, resolved.targets, fed.keys(), names.inputs)
     spec = RunSpec(graph, (*resolved.tensors,), (*resolved.targets,), (*fed,), groups=groups)
@@ -291,13 +275,14 @@ def resolve_request(
             until_iteration=clock.until_iteration,
             without_values=clock.no_values,
         ),
-        VariableSource(model.variables, limits.allow_io),
-        _expected_values(graph, compared, results, limits.seed),
+        VariableSource(model.variables, limits.allow_io, feeds.feeds),
+        _expected_values(graph, compared, results, seed),
         files,
         results.out_dir,
         model.save_variables,
         tuple(resolved.notes),
         labels,
+        seed,
     )
 
 
