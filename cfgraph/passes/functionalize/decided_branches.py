@@ -1,6 +1,7 @@
 """Remove branches that never run, and the Switches and Merges that decide nothing.
 
     Merge(x, dead)          becomes      Identity(x)
+    Merge(x), with index    becomes      IdentityN(x, 0)
     Switch(x, p):1          becomes      IdentityN(x, p), where p is true
     _SwitchN of one output  becomes      IdentityN of its data and its index
 
@@ -12,8 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import cached_property
 
+import numpy as np
+
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate
 from cfgraph.ir import registry
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, downstream
@@ -46,8 +51,6 @@ class DecidedBranches:
                 self._forward_switch(node, 0)
 
     def _forward_merge(self, merge: Node) -> None:
-        if self._has_index(merge):
-            return
         # they may be dead, and an Identity would be dead then
         controls = self._effects_among(merge.controls)
         if controls:
@@ -56,7 +59,19 @@ class DecidedBranches:
             trigger = self.graph.add("ControlTrigger", name=name, controls=controls, device=device)
             controls = [trigger]
         self.graph.set_controls(merge, controls)
-        self.graph.set_op(merge, "Identity", {"T": merge.attr("T")})
+        if self._has_index(merge):
+            index = self.graph.add(
+                "Const",
+                name=f"{merge.name}/index",
+                controls=[merge.inputs[0].node],
+                device=merge.device,
+                dtype=int32,
+                value=TensorValue(np.array(0, np.int32)),
+            )
+            self.graph.set_op(merge, "IdentityN", {"T": (merge.attr("T"), int32)})
+            self.graph.set_inputs(merge, [*merge.inputs, index.output()])
+        else:
+            self.graph.set_op(merge, "Identity", {"T": merge.attr("T")})
         self.rewrites += 1
 
     def _forward_switch(self, switch: Node, port: int) -> None:

@@ -205,12 +205,12 @@ def _prepare(
     graph: Graph, fetched: dict[str, Output] | None, dead_as: str | None
 ) -> _PreparedGraph:
     """Drop what no fetch needs and what never runs; give dead fetches a value."""
-    read = () if fetched is None else fetched.values()
-    decided = DecidedBranches(
-        graph,
-        [tensor.node for tensor in read],
-        [tensor.node for tensor in read if tensor.port == 1],
-    )
+    if fetched is None:
+        read, indexed = list[Node](), _unread_merges(graph)
+    else:
+        read = [tensor.node for tensor in fetched.values()]
+        indexed = [tensor.node for tensor in fetched.values() if tensor.port == 1]
+    decided = DecidedBranches(graph, read, indexed)
     decided.forward_single()
     dropped = [] if fetched is None else drop_unneeded(graph, decided.fetched)
     conditions, edits = deadness(graph, free_constants=True), graph.edits
@@ -236,11 +236,16 @@ def _rules(
     if fetched is None:
         results = {node for node in graph if not node.uses}
         values = {node for node in results if role_of(node) is not None or not _is_effect(node)}
-        return RegionRules(results, values, has_named_fetches=False)
+        return RegionRules(results, values, _unread_merges(graph), has_named_fetches=False)
     nodes = {name: replaced.get(tensor.node, tensor.node) for name, tensor in fetched.items()}
     tensors = {name: tensor for name, tensor in fetched.items() if name[:1] != "^"}
     indices = {nodes[name] for name, tensor in tensors.items() if tensor.port == 1}
     return RegionRules(nodes.values(), {nodes[name] for name in tensors}, indices)
+
+
+def _unread_merges(graph: Graph) -> list[Node]:
+    """Return the Merges that are results, of which a run may fetch the index, too."""
+    return [node for node in graph if not node.uses and role_of(node) is Role.MERGE]
 
 
 def _named_outputs(nodes: Iterable[Node]) -> dict[str, Output]:
