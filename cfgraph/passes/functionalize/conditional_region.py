@@ -20,8 +20,12 @@ from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.op import role_of
-from cfgraph.passes.functionalize.function_body import is_cheap_constant
+from cfgraph.ops.opdef.op import role_of, strip_identities
+from cfgraph.passes.functionalize.function_body import (
+    is_cheap_constant,
+    must_run_once,
+    unread_effects,
+)
 from cfgraph.passes.functionalize.report import RegionRejected, region_rejected
 
 _OPAQUE_ROLES: Final[dict[Role, tuple[str, str]]] = {
@@ -191,6 +195,18 @@ class ConditionalRegion:
     def cone(self) -> RegionCone:
         """Return the nodes of the branches and their inputs."""
         return region_cone(self.boundary, self.targets)
+
+    def unread_effects(self, graph: Graph, cone: RegionCone) -> list[Node]:
+        """Return the nodes outside that the region waits for, after effects, and does not read."""
+        predicate = self.selector.tensor
+        effects = [n for n in cone.inside if must_run_once(n) and role_of(n) is None]
+        nodes = dict.fromkeys((*cone.inside, *self.slots))
+        return unread_effects(
+            graph,
+            nodes,
+            lambda node: node in nodes or not self.boundary.is_outside(node),
+            (predicate.node, strip_identities(predicate).node, *effects),
+        )
 
     def branch_of(self, node: Node) -> int:
         """Return the branch in which a node inside runs.

@@ -16,7 +16,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
-from cfgraph.ir.traversal import topological_order
+from cfgraph.ir.traversal import ancestors, reachable, topological_order
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import has_effect, is_a, lookup, makes_handle, may_write, role_of
 from cfgraph.ops.opdef.random_streams import GRAPH, draws
@@ -58,6 +58,44 @@ def ordered_nodes(inside: Collection[Node]) -> dict[Node, None]:
         if must_run_once(node) or any(source in ordered for source in sources):
             ordered[node] = None
     return ordered
+
+
+def unread_effects(
+    graph: Graph,
+    nodes: Iterable[Node],
+    is_inside: Callable[[Node], bool],
+    roots: Iterable[Node],
+    copied: Iterable[Node] = (),
+) -> list[Node]:
+    """Return the nodes outside that nodes of a region wait for, after effects, and no body reads.
+
+    Bodies have neither control edges that say when a node is live nor predicates of Switches, and
+    constants of their own in place of `copied`. What `roots` read is awaited anyway.
+    """
+    constants = {*copied}
+
+    def read_by(node: Node) -> list[Node]:
+        inputs = node.inputs[:1] if role_of(node) is Role.SWITCH else node.inputs
+        return [tensor.node for tensor in inputs] if is_inside(node) else []
+
+    def omitted_by(node: Node) -> list[Node]:
+        return [each for each in node.predecessors if each not in read_by(node)]
+
+    read = {node: None for node in reachable(roots, read_by) if node not in constants}
+    omitted = dict.fromkeys(each for node in nodes for each in omitted_by(node))
+    unread = reachable(
+        [*constants, *(node for node in omitted if node not in read)],
+        lambda node: node.predecessors if is_inside(node) else (),
+    )
+    outer = [node for node in unread if node not in read and not is_inside(node)]
+    if not outer:
+        return []
+    awaited = set(ancestors(graph, [node for node in read if not is_inside(node)]))
+    return [
+        node
+        for node in outer
+        if any(must_run_once(each) for each in ancestors(graph, [node]) if each not in awaited)
+    ]
 
 
 class FunctionBodyWriter:
@@ -143,6 +181,14 @@ class FunctionBodyWriter:
         """The nodes of which the body has a copy."""
         return self._clones.keys()
 
+    @property
+    def awaited_effects(self) -> list[Node]:
+        """The nodes whose copies run even if no result needs them."""
+        clones = self._clones.items()
+        return [
+            n for n, clone in clones if has_effect(clone) and (may_write(clone) or not clone.uses)
+        ]
+
     def effects(self, nodes: Iterable[Node]) -> None:
         """Copy nodes with effects, and what they depend on."""
         for node in nodes:
@@ -184,18 +230,13 @@ class FunctionBodyWriter:
         ]
         for source in unread:
             self.scratch.remove(self._clones.pop(source))
-        effects = {
-            clone.name: clone
-            for clone in self._clones.values()
-            if has_effect(clone) and (may_write(clone) or not clone.uses)
-        }
         used = {*self.inputs, *outputs}
         controls: dict[str, Node] = {}
-        for number, clone in enumerate(effects.values()):
+        for number, source in enumerate(self.awaited_effects):
             label = f"effect_{number}"
             while label in used:
                 label += "_"
-            controls[label] = clone
+            controls[label] = self._clones[source]
         return function_from_nodes(
             name, self.scratch, self.inputs, outputs, controls, library=self.scratch.functions
         )

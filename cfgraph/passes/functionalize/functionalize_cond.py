@@ -123,6 +123,7 @@ def functionalize_cond(
     copied = [tensor for tensor in cone.outside if rules.copies_constant(tensor.node)]
     read = {tensor.node for tensor in (region.selector.tensor, *arguments)}
     controls = [control for control in cone.controls if control not in read]
+    controls += region.unread_effects(graph, cone)
     controls += _liveness_anchors(graph, plan, arguments, controls)
     ports = [Output(merge, port) for merge in region.slots for port in _used_ports(merge, fetched)]
     functions = [
@@ -284,18 +285,19 @@ def _branch_function(
 class SharedCalls:
     """The calls to add for one predicate in one context: regions that can share a call do."""
 
-    def __init__(self, dependencies: CycleGraph, *, share_effects: bool) -> None:
+    def __init__(self, dependencies: CycleGraph) -> None:
         self.regions: list[ConditionalRegion] = []
         self._dependencies = dependencies
-        self._share_effects = share_effects
         # bit k: a path leads from, or to, region k
         self._before: list[int] = []
         self._after: list[int] = []
-        # regions with effects, each a call of its own unless they share effects
+        # the region of each effect; exclusive regions share a call only to share an effect
         self._owners: dict[Node, int] = {}
         self._exclusive = 0
 
-    def add(self, region: ConditionalRegion, once: Mapping[Node, None]) -> None:
+    def add(
+        self, region: ConditionalRegion, once: Mapping[Node, None], *, is_exclusive: bool
+    ) -> None:
         """Add a region to the first call that it is independent of, or to a new call.
 
         `once` are its nodes that follow effects; regions that have one in common share a call.
@@ -314,8 +316,7 @@ class SharedCalls:
             self._before[number] |= before & ~(1 << number)
             self._after[number] |= after & ~(1 << number)
             return
-        if not self._share_effects:
-            candidates = 0 if once else candidates & ~self._exclusive
+        candidates &= 0 if is_exclusive else ~self._exclusive
         while candidates:
             number = (candidates & -candidates).bit_length() - 1
             if self._join(number, region, once):
@@ -325,7 +326,7 @@ class SharedCalls:
             candidates &= candidates - 1
         self._require_merged(region.targets, once)
         self._owners.update(dict.fromkeys(once, len(self.regions)))
-        self._exclusive |= bool(once) << len(self.regions)
+        self._exclusive |= is_exclusive << len(self.regions)
         self.regions.append(region)
         self._before.append(before)
         self._after.append(after)

@@ -14,7 +14,7 @@ An effect that both would need keeps the loop in lowered form."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,7 @@ from cfgraph.passes.functionalize.function_body import (
     FunctionBodyWriter,
     base_dtypes,
     must_run_once,
+    unread_effects,
 )
 from cfgraph.passes.functionalize.region_rules import LoopCall, RegionRules
 from cfgraph.passes.functionalize.report import RegionRejected, region_rejected
@@ -110,9 +111,22 @@ def loop_call(graph: Graph, form: LoopForm, name: str, rules: RegionRules) -> Lo
     operands, inner = tuple(tensor for tensor, _ in inner_of), tuple(each for _, each in inner_of)
     copied = tuple(each for each in loop.invariants if rules.copies_constant(each.inputs[0].node))
     writer = _LoopFunctionWriter(graph, form, inner, copied, rules.keep_devices)
-    cond = writer.condition(f"{name}_cond")
-    body = writer.body(f"{name}_body")
-    return LoopCall(operands, inner, copied, cond, body)
+    cond, cond_effects = writer.condition(f"{name}_cond")
+    body, body_effects = writer.body(f"{name}_body")
+    controls = tuple(_awaited(graph, form, copied))
+    return LoopCall(operands, inner, copied, controls, cond, body, (*cond_effects, *body_effects))
+
+
+def _awaited(graph: Graph, form: LoopForm, copied: Sequence[Node]) -> Iterable[Node]:
+    """Return what a call waits for without reading it: before each Enter, and effects."""
+    controls = dict.fromkeys(
+        control for enter in _used_enters(form.loop) for control in enter.controls
+    )
+    roots = [form.loop.cond, *filter(has_effect, form.phases)]
+    for enter in unread_effects(graph, form.phases, form.phases.__contains__, roots, copied):
+        source = enter.inputs[0].node
+        controls.update(dict.fromkeys(source.controls if enter in copied else [source]))
+    return controls
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +137,14 @@ class _LoopFunctionWriter:
     copied: tuple[Node, ...]
     keep_devices: bool
 
-    def condition(self, name: str) -> Function:
-        """Return the condition function, with the effects of every iteration."""
+    def condition(self, name: str) -> tuple[Function, list[Node]]:
+        """Return the condition function, and its effects: those of every iteration."""
         body, _ = self._begin(EVERY_ITERATION)
-        return body.function(name, {"holds": body.output(self.form.loop.cond.inputs[0])})
+        function = body.function(name, {"holds": body.output(self.form.loop.cond.inputs[0])})
+        return function, body.awaited_effects
 
-    def body(self, name: str) -> Function:
-        """Return the body function. Raises RegionRejected if it would repeat an effect."""
+    def body(self, name: str) -> tuple[Function, list[Node]]:
+        """Return the body function and its effects; raise RegionRejected if it repeats one."""
         body, names = self._begin(BODY_ITERATIONS)
         updated = [variable.updated for variable in self.form.loop.variables]
         updated += [tensors[0] for tensors in self.inner[len(updated) :]]
@@ -139,7 +154,7 @@ class _LoopFunctionWriter:
                 text = f"the body needs {node.name}, which runs once, before the condition"
                 raise region_rejected("effects", text, node=node.name)
         labels = [names.new(tensors[0], "out") for tensors in self.inner]
-        return body.function(name, dict(zip(labels, outputs, strict=True)))
+        return body.function(name, dict(zip(labels, outputs, strict=True))), body.awaited_effects
 
     def _begin(self, phase: str) -> tuple[FunctionBodyWriter, ArgumentNames]:
         """Return a writer with the arguments and the effects of a phase."""
@@ -178,9 +193,7 @@ def functionalize_while(
         "While" if stateful else "StatelessWhile",
         *call.operands,
         name=name,
-        controls=dict.fromkeys(
-            control for enter in _used_enters(form.loop) for control in enter.controls
-        ),
+        controls=call.controls,
         device=form.loop.cond.device,
         T=base_dtypes(call.operands),
         cond=Func(call.cond.name),

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.loops.cycle_graph import CycleGraph
 from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.run_requirements import RunRequirements
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import topological_order
@@ -27,6 +29,7 @@ from cfgraph.ops.opdef.op import back_edge_of, has_effect, role_of
 from cfgraph.passes.functionalize.conditional_region import (
     ConditionalRegion,
     ContextBoundary,
+    RegionCone,
     effect_region,
     flatten_merge,
     merge_region,
@@ -44,7 +47,7 @@ from cfgraph.passes.functionalize.functionalize_while import (
     functionalize_while,
     loop_call,
 )
-from cfgraph.passes.functionalize.region_rules import RegionRules
+from cfgraph.passes.functionalize.region_rules import LoopCall, RegionRules
 from cfgraph.passes.functionalize.report import (
     RegionRejected,
     RegionReport,
@@ -228,7 +231,16 @@ class _AnalysisRound:
         self.stale = False
         self._open_inside: set[Frame] = set()
         self._key_of_effect: dict[Node, CallKey] = {}
+        self._requirements = self._run_requirements()
         self.rules.begin_round(self.frames)
+
+    def _run_requirements(self) -> RunRequirements:
+        """Return what runs need; any node outside of loops may be fetched by itself."""
+        if self.rules.has_named_fetches:
+            return RunRequirements((), (), EffectAnalysis())
+        root, frame_of = self.frames.root, self.frames.of_outputs
+        outside = {node for node in self.frames.order if frame_of[node] is root}
+        return RunRequirements(self.frames.order, outside, EffectAnalysis())
 
     def run(self) -> bool:
         """Functionalize frames, inner ones first; return true if another round may help."""
@@ -284,6 +296,7 @@ class _AnalysisRound:
         cond = frame.loop_conds[0].name
         name = self.owner.call_name("while", cond)
         call = loop_call(self.graph, form, name, self.rules)
+        self._require_needed_effects(frame, call)
         self.rules.require_loop(frame, call)
         copied = [enter.inputs[0].node for enter in call.copied]
         unused = [enter for enter in frame.enters if not enter.uses]
@@ -291,6 +304,8 @@ class _AnalysisRound:
         ops = self._absorbed_ops([*inside, *frame.enters])
         before = [self.conditions.of(leaving.output()) for leaving in frame.exits if leaving.uses]
         loop, new = functionalize_while(self.graph, form, call, name, self.rules)
+        for node in new:
+            self._requirements.adopt(node, (*inside, *call.controls))
         droppable = [n for n in sources if self.owner.is_droppable(n, self.conditions)]
         outside = [*copied, *droppable]
         ops.update(self._absorbed_ops(self._remove_unread(outside)))
@@ -305,6 +320,15 @@ class _AnalysisRound:
         equal = self.conditions.solver.equal
         if any(old != condition and equal(old, condition) is not True for old in before):
             self.stale = True
+
+    def _require_needed_effects(self, frame: Frame, call: LoopCall) -> None:
+        """Raise RegionRejected if a run needs a result without an effect that the call runs."""
+        for cause in (*call.effects, *call.controls):
+            required = self._requirements.upstream([cause])
+            for leaving in frame.exits:
+                if required & ~self._requirements[leaving]:
+                    text = f"a run that fetches {leaving.name} may not need {cause.name}"
+                    raise region_rejected("effects", text, node=cause.name)
 
     def _add_vertices(self, loop: Node, frame: Frame, new: Iterable[Node]) -> None:
         vertex = self.dependencies.loop_vertex(frame)
@@ -388,7 +412,7 @@ class _AnalysisRound:
         self.rules.require_region(merge.name, [merge, *cone.inside])
         self.rules.require_selector(merge, is_index=region.selector.is_index)
         self.owner.nesting_in(cone.inside)
-        self._share(region, ordered_nodes(cone.inside), shared)
+        self._share(region, cone, shared)
 
     def _divide_merge(
         self, opened: OpenFrame, merge: Node, boundary: ContextBoundary, depth: int
@@ -410,19 +434,26 @@ class _AnalysisRound:
         return flattened or bool(inner)
 
     def _share(
-        self,
-        region: ConditionalRegion,
-        once: Mapping[Node, None],
-        shared: dict[CallKey, SharedCalls],
+        self, region: ConditionalRegion, cone: RegionCone, shared: dict[CallKey, SharedCalls]
     ) -> None:
         key = (region.boundary.context, region.selector.branches, region.scope)
+        once = ordered_nodes(cone.inside)
         for node in once:
             # what shares effects shares a call, whatever its name
             owner = self._key_of_effect.setdefault(node, key)
             key = owner if owner[:2] == key[:2] and owner in shared else key
         if key not in shared:
-            shared[key] = SharedCalls(self.dependencies, share_effects=self.rules.has_named_fetches)
-        shared[key].add(region, once)
+            shared[key] = SharedCalls(self.dependencies)
+        is_exclusive = not self.rules.has_named_fetches and (
+            bool(once) or self._needs_more_than_it_reads(region, cone)
+        )
+        shared[key].add(region, once, is_exclusive=is_exclusive)
+
+    def _needs_more_than_it_reads(self, region: ConditionalRegion, cone: RegionCone) -> bool:
+        """Return true if a call waits for effects or variables that its predicate does not."""
+        waited = (*cone.controls, *region.unread_effects(self.graph, cone))
+        needs = self._requirements.upstream
+        return bool(needs(waited) & ~needs([region.selector.tensor.node]))
 
     def _plan_effects(
         self,
@@ -445,7 +476,7 @@ class _AnalysisRound:
                 cone = region.cone()
                 self.rules.require_region(node.name, cone.inside)
                 self.owner.nesting_in(cone.inside)
-                self._share(region, ordered_nodes(cone.inside), shared)
+                self._share(region, cone, shared)
             except RegionRejected as error:
                 self.owner.reject("conditional", node.name, {node.name: node.op}, error.reason)
 
@@ -474,6 +505,7 @@ class _AnalysisRound:
         first = region.targets[0]
         name = self.owner.call_name("cond", first.name)
         call = functionalize_cond(self.graph, plan, name, self.rules)
+        self._requirements.adopt(call.node, (*plan.cone.inside, *call.node.predecessors))
         self.conditions.adopt(call.node, region.boundary.context, opened.frame)
         self.dependencies.vertex_of[call.node] = self.dependencies.vertex_of[first]
         self.added[opened.frame].append(call.node)

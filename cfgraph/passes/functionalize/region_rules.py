@@ -25,14 +25,17 @@ class LoopCall:
 
     For each operand, `inner` contains the outputs that are equal to it inside the loop: the output
     of a Merge, or the outputs of constant Enters. `copied` are the Enters of constants that both
-    functions contain.
+    functions contain, `controls` what the call waits for without reading it, and `effects` those of
+    the functions, which run whether or not a result needs them.
     """
 
     operands: tuple[Output, ...]
     inner: tuple[tuple[Output, ...], ...]
     copied: tuple[Node, ...]
+    controls: tuple[Node, ...]
     cond: Function
     body: Function
+    effects: tuple[Node, ...]
 
 
 class RegionRules:

@@ -20,6 +20,7 @@ from typing import Final
 from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.analysis.loops.cycle_graph import CycleGraph, Vertex
+from cfgraph.analysis.run_requirements import RunRequirements
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.role import Role
@@ -31,7 +32,6 @@ from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, Comp
 from cfgraph.passes.cluster.formation.merge_conflicts import (
     ClusterCandidate,
     ClusterSizes,
-    RunRequirements,
     merge_conflict,
 )
 from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterReport

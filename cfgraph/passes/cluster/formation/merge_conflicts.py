@@ -12,7 +12,7 @@
 
 The effects conflict exists because fetches of later runs may be unknown, and a cluster waits for
 everything that its nodes wait for: side effects (variable writes, assertions, printing), and
-variables, which may have no value yet. `RunRequirements` finds what every run needs anyway that
+variables, which may have no value yet. `run_requirements` finds what every run needs anyway that
 needs a node; two nodes may share a cluster only if that is the same. Merges then leave it unchanged
 for all other nodes.
 
@@ -21,19 +21,14 @@ would make the cluster wait for itself. `ClusterGrowth.rejection` adds it (`cycl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import and_
 
-from cfgraph.analysis.effects import EffectAnalysis, ResourceAccess
+from cfgraph.analysis.effects import ResourceAccess
 from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.errors import UsageError
-from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
-from cfgraph.ops.opdef.op import Op, lookup, may_write
 from cfgraph.passes.functionalize.report import RejectionReason
 
 
@@ -123,78 +118,3 @@ def _resource_handles(access: ResourceAccess) -> set[object]:
     return {
         tensor for tensor in access.node.inputs if tensor.dtype and tensor.dtype.kind == "resource"
     }
-
-
-class RunRequirements:
-    """The effects and variables that every run needs which needs a node, as bit sets.
-
-    Any sink of the graph and any of the nodes `outside` clusters may be fetched by itself. An empty
-    `order` means that the fetches are known, and are run together.
-
-        read x ─▶ h ─▶ pred                h, pred: {x}
-                  └──▶ loss ◀─ read y      loss: {x, y}
-    """
-
-    def __init__(
-        self, order: Sequence[Node], outside: Collection[Node], effects: EffectAnalysis
-    ) -> None:
-        numbers: dict[Hashable, int] = {}
-        marked: dict[Node, int] = {}
-        for node in order:
-            for key in _needs(node, effects):
-                bit = 1 << numbers.setdefault(key, len(numbers))
-                marked[node] = marked.get(node, 0) | bit
-        upstream = _propagate_bits(order, marked) if marked else {}
-        self._required: dict[Node, int] = {}
-        for node in reversed(order if marked else ()):
-            bits = upstream[node]
-            if node not in outside and node.uses:
-                bits = reduce(and_, [self._required[use.node] for use in node.uses])
-            self._required[node] = bits
-
-    def __getitem__(self, node: Node) -> int:
-        return self._required.get(node, 0)
-
-
-def _needs(node: Node, effects: EffectAnalysis) -> Iterator[Hashable]:
-    """Keys of what a run may lack, or may not trigger, unless it needs the node."""
-    op = lookup(node.op)
-    is_check = op is not None and (op.effects.only_checks or _only_checks(op, node))
-    if is_check or _has_lasting_effect(node, effects):
-        yield node
-    elif op is not None and not op.placement.swap_role:
-        for access in effects.accesses([node]):
-            if access.origin is None:  # the resource outlasts the run
-                yield access.resource
-
-
-def _only_checks(op: type[Op], node: Node) -> bool:
-    """True for a node that returns its input, or fails."""
-    return op.aliasing.is_identity and op.can_fail(node) and not op.role
-
-
-def _propagate_bits(order: Iterable[Node], marked: Mapping[Node, int]) -> dict[Node, int]:
-    """The bits of all marked nodes that reach each node."""
-    reached = dict.fromkeys(order, 0)
-    reached.update(marked)
-    known: dict[int, int] = {}  # equal sets share their memory
-    changed = True
-    while changed:  # loops need one more round per nesting level
-        changed = False
-        for node, bits in reached.items():
-            new = bits
-            for source in node.predecessors:
-                new |= reached.get(source, 0)
-            if new != bits:
-                reached[node], changed = known.setdefault(new, new), True
-    return reached
-
-
-def _has_lasting_effect(node: Node, effects: EffectAnalysis) -> bool:
-    """Return true for effects that outlast a run or are visible outside; stacks are not."""
-    op = lookup(node.op)
-    if op is None or op.placement.swap_role or not may_write(node):
-        return False
-    return registry.output_count(node) == 0 or any(
-        access.writes for access in effects.accesses([node])
-    )
