@@ -50,11 +50,9 @@ HEAVY = {
 LIGHT_INSIDE = {
     "cfgraph/analysis/findings.py": {"importlib", "tomllib"},
     "cfgraph/cli/command_line.py": {"traceback"},
-    "cfgraph/cli/configuration.py": {"tomllib"},
+    "cfgraph/ir/nested_text.py": {"tomllib"},
     "cfgraph/ir/serde/archives.py": {"lzma", "tarfile", "zipfile"},
     "cfgraph/ir/serde/tar_members.py": {"tarfile"},
-    "cfgraph/passes/place/rules.py": {"tomllib"},
-    "cfgraph/runtime/clock/cost_model.py": {"tomllib"},
 }
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner

@@ -24,6 +24,7 @@ from typer.core import TyperCommand, TyperOption
 from cfgraph.cli.options import plain_message
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.nested_text import parse_toml
 from cfgraph.ir.units import format_byte_size, parse_byte_size
 from cfgraph.limits import DEFAULT_MAX_NODES, default_max_memory
 
@@ -232,18 +233,15 @@ def _read_configuration(path: Path) -> Configuration | None:
         return None
     if len(data) > _MAX_BYTES:
         raise InvalidInput("a configuration has at most 1 MiB", path=path, hint="use --no-config")
-    import tomllib
-
     try:
         text = data.decode()
         if long := _LONG_KEY.search(text):
             line = text.count("\n", 0, long.start()) + 1
             message = f"a key has more than {_MAX_KEY_PARTS} parts"
             raise InvalidInput(message, path=f"{path}, line {line}", hint="use --no-config")
-        tables = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = str(error) or "nested too deeply"
-        raise InvalidInput(f"invalid TOML: {reason}", path=path, hint="use --no-config") from None
+        tables = parse_toml(text)
+    except ValueError as error:
+        raise InvalidInput(f"invalid TOML: {error}", path=path, hint="use --no-config") from None
     for key in _SECTION.split(".") if is_project else ():
         tables = tables.get(key, {}) if isinstance(tables, dict) else {}
     if not isinstance(tables, dict):

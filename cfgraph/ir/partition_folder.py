@@ -17,6 +17,7 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import MANIFEST, StagedFiles, read_file
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, copy_graph
+from cfgraph.ir.nested_text import parse_json
 from cfgraph.ir.serde.functions import function_to_bytes
 
 _FORMAT: Final = "cfgraph partitions"
@@ -160,9 +161,9 @@ def _manifest_files(folder: Path) -> Iterator[str]:
     """Files that a manifest lists. Raises InvalidInput for an invalid manifest."""
     path = folder / MANIFEST
     try:
-        manifest: Any = json.loads(read_file(path))
+        manifest: Any = parse_json(read_file(path).decode())
         names = [name["file"] for name in manifest["parts"]]
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError):
         raise InvalidInput(
             "the manifest is not valid JSON with a list of parts",
             path=path,

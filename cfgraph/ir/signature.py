@@ -9,7 +9,6 @@ the node is compiled.
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from itertools import accumulate, takewhile
 from typing import Any, Final, Literal
 
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.nested_text import parse_json
 from cfgraph.ir.shapes import Shape
 
 # bound on the tensors of one argument, so that a corrupt count does not exhaust the memory
@@ -367,7 +367,7 @@ def _parse_default(text: str, kind: str) -> Any:
     if kind == "type":
         return DType.from_name(text)
     if kind == "shape":
-        return Shape(None if text == "?" else [None if d < 0 else d for d in json.loads(text)])
+        return Shape(None if text == "?" else [None if d < 0 else d for d in parse_json(text)])
     if kind == "bool":
         return text == "true"
     if kind == "tensor":  # only that there is a default

@@ -27,6 +27,7 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.nested_text import parse_toml
 from cfgraph.limits import check_deadline
 
 PLACEMENT_SCHEMA: Final = "cfgraph.placement/1"
@@ -95,10 +96,8 @@ def parse_rule(text: str) -> PlacementRule:
 
 def read_rules(path: str | Path) -> PlacementRules:
     """Read rules from a TOML file. Raises InvalidInput for an unreadable or malformed file."""
-    import tomllib
-
     try:
-        return _rules_from_toml(tomllib.loads(Path(path).read_text("utf-8")))
+        return _rules_from_toml(parse_toml(Path(path).read_text("utf-8")))
     except OSError as error:
         raise InvalidInput(
             f"cannot read the file: {error.strerror}", path=path, code="CFG001"

@@ -40,6 +40,7 @@ from cfgraph.ir.devices import DeviceName, has_own_memory
 from cfgraph.ir.file_io import require_path
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.nested_text import parse_toml
 from cfgraph.ops.opdef.op import Op, lookup
 from cfgraph.runtime.memory.placement import is_host_arithmetic
 from cfgraph.runtime.trace.events import TraceEvent
@@ -156,11 +157,9 @@ def _matching_entries(table: CostTable, name: str) -> dict[str, Any]:
 
 def read_costs(path: str) -> CostModel:
     """Read a cost model from a TOML file. Raises InvalidInput, naming the invalid entry."""
-    import tomllib
-
     require_path(path)
     try:
-        entries = tomllib.loads(Path(path).read_text("utf-8"))
+        entries = parse_toml(Path(path).read_text("utf-8"))
     except OSError as error:
         message = f"cannot read the file: {error.strerror}"
         raise InvalidInput(message, path=path, code="CFG001") from None

@@ -15,6 +15,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.nested_text import parse_json
 from cfgraph.runtime.feeds.conversion import fit_dtype, integer_limits, out_of_range_error
 
 GENERATORS: Final = ("zeros", "ones", "full", "arange", "uniform", "normal")
@@ -42,16 +43,12 @@ def _parse(text: str, dtype: DType | None) -> Any:
     if dtype is not None and dtype.is_complex:
         text = _COMPLEX_WORD.sub(lambda word: json.dumps(word[0].strip('"')), text)
     try:
-        return json.loads(text, parse_float=_finite)
-    except RecursionError:
-        raise UsageError("the lists are nested too deeply", code="CFG033") from None
+        return parse_json(_strict_json(text), parse_float=_finite)
     except json.JSONDecodeError as error:
         shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
         message = f"cannot read the value {shown!r}: {error.msg.lower()} at character {error.pos}"
         hint = "write JSON, as in 3.5, true or [[1,2],[3,4]]; or @x.npy; or f32[2,3]:zeros"
-        if strict := _strict_json(text):
-            hint = f"write {strict}"
-        elif _NON_FINITE.search(text):
+        if _NON_FINITE.search(text):
             hint = "write NaN, Infinity or -Infinity"
         elif typed := _TYPE_ALONE.match(text):
             hint = f"add a value, as in {typed[0]}:zeros"
@@ -64,7 +61,7 @@ def _parse(text: str, dtype: DType | None) -> Any:
         raise UsageError(f"cannot read the value: {error}", code="CFG033") from None
 
 
-# how Python and shells write numbers and truth, and JSON does not
+# how Python and C write numbers and truth, and JSON does not
 _LOOSE_FORMS: Final = (
     (re.compile(r"(?<![\w.])\+(?=[\d.])"), ""),  # +1
     (re.compile(r"(?<![\w.])(-?)\.(?=\d)"), r"\g<1>0."),  # .5
@@ -72,20 +69,16 @@ _LOOSE_FORMS: Final = (
     (re.compile(r"\bTrue\b"), "true"),
     (re.compile(r"\bFalse\b"), "false"),
 )
+_LOOSE: Final = re.compile("|".join(form.pattern for form, _ in _LOOSE_FORMS))
 
 
-def _strict_json(text: str) -> str | None:
-    """JSON for a short text of numbers or truth values in another notation, or None."""
-    if len(text) > _MAX_SHOWN or '"' in text:
-        return None
-    strict = text
+def _strict_json(text: str) -> str:
+    """JSON for numbers or truth values that may be in another notation."""
+    if '"' in text or not _LOOSE.search(text):
+        return text
     for form, replacement in _LOOSE_FORMS:
-        strict = form.sub(replacement, strict)
-    try:
-        json.loads(strict)
-    except (ValueError, RecursionError):
-        return None
-    return strict
+        text = form.sub(replacement, text)
+    return text
 
 
 def _finite(text: str) -> float:
@@ -255,7 +248,7 @@ def _constant(arguments: str | None, dtype: DType) -> Any:
 def _parse_arguments(name: str, text: str | None, dtype: DType) -> list[float]:
     """The two numbers that describe random values, or none."""
     try:
-        numbers: list[Any] = json.loads(f"[{text or ''}]")
+        numbers: list[Any] = parse_json(_strict_json(f"[{text or ''}]"))
     except ValueError:
         numbers = [None]
     if any(type(element) not in (int, float) or not math.isfinite(element) for element in numbers):

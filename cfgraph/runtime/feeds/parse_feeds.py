@@ -32,6 +32,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.file_io import MAX_BYTES, read_path, read_stream
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import did_you_mean, first_names
+from cfgraph.ir.nested_text import parse_json
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve
 from cfgraph.runtime.feeds.conversion import check_shape, feed_type, fit_to_tensor
@@ -309,8 +310,8 @@ def _archive(
 
 def _json_archive(path: str) -> Iterator[tuple[str, str]]:
     try:
-        values = json.loads(read_bytes(path))
-    except (ValueError, RecursionError) as error:
+        values = parse_json(read_bytes(path).decode())
+    except ValueError as error:
         raise InvalidInput(
             f"the file is not valid JSON: {error}", path=path, code="CFG030"
         ) from None
