@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -294,21 +293,40 @@ out = Merge(flat, taken)
 """
 
 
-@pytest.mark.parametrize("named", ["", ', shared_name="q"'])
-def test_a_queue_shuffles_alike_after_passes(named: str) -> None:
-    def shuffled(*pipeline: str) -> list[list[int]]:
-        graph = cfgraph.loads(QUEUE.replace("NAMED", named).encode(), "graph")
-        for name in pipeline:
-            PASSES[name](graph, ["out", "^fill"])
-        session = cfgraph.Session(graph)
-        session.run(targets=["fill"])
-        return [session.run(["out:0"], {"p:0": np.True_})[0].tolist() for _ in range(3)]
+GENERATOR = """
+p = Placeholder() {dtype=bool, shape=[]}
+g = VarHandleOp() {dtype=int64, shape=[3], shared_name="g"}
+state = Const() {dtype=int64, value=int64[3]:[1,2,3]}
+fill = AssignVariableOp(g, state)
+philox = Const() {dtype=int64, value=int64[]:1}
+size = Const() {dtype=int32, value=int32[1]:[3]}
+side = Switch(size, p)
+shape = Identity(side:1)
+taken = StatefulUniformFullInt(g, philox, shape) {dtype=int32, shape_dtype=int32}
+none = Identity(side:0)
+out = Merge(none, taken)
+"""
 
-    expected = shuffled()
-    rows = [*chain(*expected)]
-    assert sorted(rows) == [*range(9)] != rows
+
+def taken(text: str, pipeline: Sequence[str]) -> list[int]:
+    """What three runs draw from a resource in a branch."""
+    graph = cfgraph.loads(text.encode(), "graph")
+    for name in pipeline:
+        PASSES[name](graph, ["out", "^fill"])
+    session = cfgraph.Session(graph)
+    session.run(targets=["fill"])
+    return [x for _ in range(3) for x in session.run(["out:0"], {"p:0": np.True_})[0].tolist()]
+
+
+@pytest.mark.parametrize(
+    "text", [QUEUE.replace("NAMED", ""), QUEUE.replace("NAMED", ', shared_name="q"'), GENERATOR]
+)
+def test_queues_and_generators_draw_alike_after_passes(text: str) -> None:
+    expected = taken(text, ())
+    assert len({*expected}) == 9
+    assert expected != sorted(expected)
     for pipeline in (["functionalize"], ["functionalize", "lower"], ["extract", "cluster"]):
-        assert shuffled(*pipeline) == expected
+        assert taken(text, pipeline) == expected
 
 
 def test_hostile_annotations_are_numbers_or_ignored() -> None:

@@ -1,19 +1,21 @@
-"""Streams of random numbers, which stay the same wherever a pass moves the node that draws them.
+"""Streams of random numbers: a pass that moves a random node changes nothing that it draws.
 
 A stateful random node draws from a stream. Its name is the path of the call sites that lead to the
 node, and the name of the node: `layer:then:dropout` in the branch of an If `layer`, also once the
-If is lowered. At each execution the numbers of the enclosing iterations, without the names of
-frames, are the position in the stream.
+If is lowered. The numbers of the iterations around it, without names of frames, are the position
+in the stream at which an execution starts; `cfgraph/runtime/engine/random_numbers.py` makes the
+key and the counter of them. Two call sites, iterations, or runs draw different numbers.
 
-A pass that copies the node elsewhere annotates the copy. TensorFlow ignores what starts with `_`.
+A pass that copies a random node elsewhere annotates the copy; TensorFlow ignores annotations.
 
-- `_stream` is the name of the stream, from the function or graph that the copy is in.
-- `_stream_transparent` marks a call that a pass made: its path is its `_stream` alone, or nothing.
+- `_stream` is the name of the stream from the graph or function that the copy is in.
+- `_stream_transparent` marks a call that a pass made. What it calls is named as if it were inlined,
+  or below the `_stream` of the call.
 - `_stream_iterations` has the number of an iteration whose loop is gone, and LIVE for a loop that
-  is there. It replaces the innermost loops, as many as it has LIVE.
+  is still there. It stands for as many of the innermost loops as it has LIVE.
 
-Calls of functions that draw are annotated as random nodes are. No pass adds a random node that it
-does not copy, and none copies one twice, except into several iterations.
+Calls of functions that draw are annotated as random nodes are. No pass copies a random node twice,
+except into several iterations.
 """
 
 from __future__ import annotations
@@ -58,25 +60,26 @@ class StreamScope(NamedTuple):
     path: str = ""
     iterations: Iterations = ()
 
-    def inside(
-        self, call: Node, label: str = "", iteration: int | None = None, depth: int = 0
-    ) -> StreamScope:
+    def inside(self, call: Node, label: str = "", iteration: int | None = None) -> StreamScope:
         """The scope of a function of a call in this scope.
 
         `label` says which function; for a loop `iteration` is the one that it runs in, or LIVE.
-        `depth` is the number of loops around the call, within its function.
         """
         names = [stream_name(call), "" if call.attrs.get(_TRANSPARENT) is True else label]
         path = self.path + "".join(name + _SEPARATOR for name in names if name)
-        iterations = self._iterations(call, depth)
+        iterations = iterations_of(call, self.iterations)
         more = () if iteration is None else (iteration,)
         return StreamScope(path, _without_outer(iterations + more))
 
     def annotations(self, node: AnnotatedNode, depth: int = 0) -> dict[str, Any]:
-        """The annotations of a copy, outside of this scope, of a node that is in it."""
+        """The annotations of a copy, outside of this scope, of a node that is in it.
+
+        `depth` is the number of loops around the node, within its function.
+        """
         # a call that a pass made may add nothing to the path
         path = (self.path + stream_name(node)).removesuffix(_SEPARATOR)
-        return _annotations(path, _without_outer(self._iterations(node, depth)))
+        loops = self.iterations + (LIVE,) * depth if self.iterations else ()
+        return _annotations(path, _without_outer(iterations_of(node, loops)))
 
     def of_call(self) -> dict[str, Any]:
         """The annotations of a call, outside of this scope, whose function is in it."""
@@ -94,17 +97,14 @@ class StreamScope(NamedTuple):
             for node in nodes
         )
 
-    def _iterations(self, node: AnnotatedNode, depth: int) -> Iterations:
-        loops = self.iterations + (LIVE,) * depth if self.iterations else ()
-        return iterations_of(node, loops)
-
 
 # the graph itself
 GRAPH: Final = StreamScope()
 
 
 def _annotations(path: str, iterations: Iterations) -> dict[str, Any]:
-    return {_STREAM: path.encode(), **({_ITERATIONS: iterations} if iterations else {})}
+    stream = path.encode(errors="backslashreplace")
+    return {_STREAM: stream, **({_ITERATIONS: iterations} if iterations else {})}
 
 
 def stream_annotations(node: Node | BodyNode) -> dict[str, Any]:
@@ -141,9 +141,9 @@ def _without_outer(iterations: Iterations) -> Iterations:
 def call_annotations(
     functions: Iterable[Function], library: Mapping[str, Function], scope: StreamScope = GRAPH
 ) -> dict[str, Any]:
-    """The annotations of a call of new functions, whose random nodes have the streams of a scope.
+    """The annotations of a call of functions whose random nodes have the streams of a scope.
 
-    None if no function draws.
+    Empty if no function draws.
     """
     return scope.of_call() if _any_draws((f.name for f in functions), library) else {}
 

@@ -15,6 +15,7 @@ _WORDS: Final = 4
 _MASK: Final = 2**64 - 1
 # 2**64 by the golden ratio: its multiples by small numbers are far apart
 _MULTIPLIER: Final = 0x9E3779B97F4A7C15
+_EMPTY_BUFFER: Final = np.zeros(_WORDS, np.uint64)
 Seeds = tuple[int, int, int, int]
 
 
@@ -40,8 +41,8 @@ def stream_counter(iterations: tuple[int, ...]) -> Any:
     *outer, second, first = (0, 0, *iterations)
     third = 0
     for number in outer:
-        third = third * _MULTIPLIER + number
-    return np.array([0, first & _MASK, second & _MASK, third & _MASK], np.uint64)
+        third = (third * _MULTIPLIER + number) & _MASK
+    return np.array([0, first & _MASK, second & _MASK, third], np.uint64)
 
 
 class RandomStreams:
@@ -75,6 +76,3 @@ class RandomStreams:
             "uinteger": 0,
         }
         return self._generator  # type: ignore[no-any-return]
-
-
-_EMPTY_BUFFER: Final = np.zeros(_WORDS, np.uint64)
