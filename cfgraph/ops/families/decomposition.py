@@ -21,9 +21,10 @@ from cfgraph.ops.families.matrix_functions import (
     matrix_dims,
     square_dims,
 )
+from cfgraph.ops.kernels import elementary_decompositions as steps
 from cfgraph.ops.kernels.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.op import COMPLEX, INDEX, OpError, one_of
+from cfgraph.ops.opdef.op import COMPLEX, INDEX, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
@@ -35,12 +36,11 @@ class Cholesky(SquareMatrixOp):
         try:
             return xp.linalg.cholesky(x if xp is np else _mirror_lower(xp, x))
         except np.linalg.LinAlgError:
-            if x.shape[-1] != x.shape[-2]:
-                raise OpError(f"Input matrix must be square, not {list(x.shape)}") from None
-            if x.ndim == 2:  # TensorFlow reports no error here but returns NaN
-                return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
+            if x.ndim == 2:  # TensorFlow reports no error here
+                return xp.tril(xp.full(x.shape, steps.failed_value(x.dtype)))
             return xp.stack([Cholesky.kernel(xp, matrix) for matrix in x])
 
+    nonfinite = staticmethod(lambda xp, x: steps.cholesky_factor(x))
     gradient = staticmethod(decomposition_calculus.cholesky_gradient)
 
 
@@ -85,11 +85,16 @@ class Qr(MatrixOp):
 
     signature = "input: T -> q: T, r: T"
     attrs = f"full_matrices: bool = false, {MATRIX_TYPES}"
+    is_square = False
 
     @staticmethod
     def kernel(xp: ModuleType, full_matrices: bool, /, x: Any) -> Any:
         mode = "complete" if full_matrices else "reduced"
         return tuple(xp.linalg.qr(x, mode=mode))
+
+    @staticmethod
+    def nonfinite(xp: ModuleType, full_matrices: bool, /, x: Any) -> Any:
+        return steps.orthogonal_factors(x, full=full_matrices)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -110,6 +115,7 @@ class Svd(MatrixOp):
 
     signature = "input: T -> s: T, u: T, v: T"
     attrs = f"compute_uv: bool = true, full_matrices: bool = false, {MATRIX_TYPES}"
+    is_square = False
     compilation = CompilerSupport(uncompiled_types=COMPLEX)
 
     @staticmethod
@@ -119,6 +125,11 @@ class Svd(MatrixOp):
             return xp.linalg.svd(x, compute_uv=False).astype(x.dtype), nothing, nothing
         u, s, vh = xp.linalg.svd(x, full_matrices=full_matrices)
         return s.astype(x.dtype), u, conjugate_transpose(vh)
+
+    @classmethod
+    def nonfinite(cls, xp: ModuleType, full_matrices: bool, compute_uv: bool, /, x: Any) -> Any:
+        zeros = cls.kernel(np, full_matrices, compute_uv, np.zeros_like(x))
+        return tuple(np.full_like(part, steps.failed_value(x.dtype)) for part in zeros)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -147,6 +158,10 @@ class BatchSvd(Svd):
 class Eigendecomposition(MatrixOp, abstract=True):
     """Eigenvalues and, if `compute_v` is set, eigenvectors."""
 
+    @staticmethod
+    def failure(error: Exception) -> str:
+        return "Eigen decomposition was not successful. The input might not be valid."
+
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, size = square_dims(context.inputs[0])
@@ -171,6 +186,13 @@ class SelfAdjointEigV2(Eigendecomposition):
         e, v = xp.linalg.eigh(x)
         return e.astype(x.dtype), v
 
+    @classmethod
+    def nonfinite(cls, xp: ModuleType, compute_v: bool, /, x: Any) -> Any:
+        if np.isfinite(np.tril(x)).all():
+            return cls.kernel(xp, compute_v, x)
+        e, v = steps.scaled_eigenvalues(x)
+        return e, v if compute_v else v[:0, 0]
+
     gradient = staticmethod(decomposition_calculus.self_adjoint_eigen_gradient)
 
 
@@ -181,7 +203,7 @@ class BatchSelfAdjointEigV2(SelfAdjointEigV2):
     compilation = CompilerSupport(compiled=False)
 
 
-class SelfAdjointEig(MatrixOp):
+class SelfAdjointEig(Eigendecomposition):
     """Eigenvalues (first row) and eigenvectors (rows below) of self-adjoint matrices."""
 
     signature = "input: T -> output: T"
@@ -190,8 +212,13 @@ class SelfAdjointEig(MatrixOp):
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
-        e, v = xp.linalg.eigh(x if xp is np else _mirror_lower(xp, x))
+        e, v = SelfAdjointEigV2.kernel(xp, True, x)
         return xp.concatenate((e[..., None, :], v), axis=-2)
+
+    @staticmethod
+    def nonfinite(xp: ModuleType, x: Any) -> Any:
+        e, v = SelfAdjointEigV2.nonfinite(xp, True, x)
+        return np.concatenate((e[None], v))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -223,6 +250,12 @@ class Eig(Eigendecomposition):
         e, v = np.linalg.eig(x)
         return e.astype(Tout.numpy), v.astype(Tout.numpy)
 
+    @staticmethod
+    def nonfinite(xp: ModuleType, compute_v: bool, Tout: DType, /, x: Any) -> Any:
+        if len(x) > 1 or not np.iscomplexobj(x):
+            raise np.linalg.LinAlgError
+        return x[0].astype(Tout.numpy), np.ones((1, 1) if compute_v else 0, Tout.numpy)
+
     gradient = staticmethod(decomposition_calculus.eigen_gradient)
 
 
@@ -236,9 +269,11 @@ class Lu(MatrixOp):
 
     @staticmethod
     def kernel(xp: ModuleType, output_idx_type: DType, /, x: Any) -> Any:
-        if not x.size:
-            return np.empty(x.shape, x.dtype), np.empty(x.shape[:-1], output_idx_type.numpy)
-        factors, rows = _lu_factors(x)
+        factors, rows = _eliminated(x) if np.iscomplexobj(x) else _lu_factors(x)
+        if any(
+            steps.is_singular(np.diagonal(factors[batch])) for batch in np.ndindex(x.shape[:-2])
+        ):
+            raise np.linalg.LinAlgError
         return factors, rows.astype(output_idx_type.numpy)
 
     @classmethod
@@ -254,7 +289,15 @@ class Lu(MatrixOp):
 def _lu_factors(x: Any) -> tuple[Any, Any]:
     from scipy.linalg import lu
 
+    if not x.size or not np.isfinite(x).all():
+        return _eliminated(x)
     rows, lower, upper = lu(x, p_indices=True)
-    if not np.all(np.diagonal(upper, axis1=-2, axis2=-1)):
-        raise np.linalg.LinAlgError
     return np.tril(lower, -1) + upper, np.argsort(rows, axis=-1)
+
+
+def _eliminated(x: Any) -> tuple[Any, Any]:
+    """The factors of each matrix: LAPACK takes other pivots, by the sum of both complex parts."""
+    factors, rows = np.empty(x.shape, x.dtype), np.empty(x.shape[:-1], int)
+    for batch in np.ndindex(x.shape[:-2]):
+        factors[batch], rows[batch] = steps.eliminated(x[batch])
+    return factors, rows

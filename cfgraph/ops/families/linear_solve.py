@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_functions import (
@@ -22,6 +22,7 @@ from cfgraph.ops.families.matrix_functions import (
     matrix_dims,
     square_dims,
 )
+from cfgraph.ops.kernels import elementary_decompositions as steps
 from cfgraph.ops.kernels.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import COMPLEX, Kernel, OpError, one_of
@@ -66,7 +67,16 @@ class MatrixSolve(SolveOp):
     @staticmethod
     def kernel(xp: ModuleType, adjoint: bool, /, matrix: Any, rhs: Any) -> Any:
         check_solve_rows(matrix, rhs)
+        if not rhs.size:
+            return xp.zeros(rhs.shape, rhs.dtype)
         return xp.linalg.solve(conjugate_transpose(matrix) if adjoint else matrix, rhs)
+
+    @staticmethod
+    def nonfinite(xp: ModuleType, adjoint: bool, /, matrix: Any, rhs: Any) -> Any:
+        check_solve_rows(matrix, rhs)
+        if not rhs.size:
+            return np.zeros(rhs.shape, rhs.dtype)
+        return steps.solved(conjugate_transpose(matrix) if adjoint else matrix, rhs)
 
     gradient = staticmethod(matrix_calculus.solve_gradient)
 
@@ -101,19 +111,11 @@ class MatrixTriangularSolve(SolveOp):
         xp: ModuleType, mask: Kernel, lower: bool, adjoint: bool, /, matrix: Any, rhs: Any
     ) -> Any:
         check_solve_rows(matrix, rhs, same_batch=False)
-        is_large = matrix.shape[-1] >= _LARGE and matrix.shape[:-2] == rhs.shape[:-2]
-        if xp is np and is_large and rhs.size:
-            return _solve_triangular(matrix, rhs, lower=lower, adjoint=adjoint)
         if xp is np:
             triangle = np.where(mask(matrix.shape[-2:]), matrix, matrix.dtype.type(0))
         else:
             triangle = (xp.tril if lower else xp.triu)(matrix)
-        system = conjugate_transpose(triangle) if adjoint else triangle
-        try:
-            return xp.linalg.solve(system, rhs)
-        # TensorFlow returns the non-finite result of a singular matrix
-        except np.linalg.LinAlgError:
-            return _substitute(system, rhs, upper=lower == adjoint)
+        return solved_triangle(xp, triangle, rhs, lower=lower, adjoint=adjoint)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -123,33 +125,32 @@ class MatrixTriangularSolve(SolveOp):
     gradient = staticmethod(matrix_calculus.triangular_solve_gradient)
 
 
-def _solve_triangular(matrix: Any, rhs: Any, *, lower: bool, adjoint: bool) -> Any:
-    """Solutions by substitution in LAPACK; infinity or NaN if the diagonal has a zero."""
+def solved_triangle(xp: ModuleType, triangle: Any, rhs: Any, *, lower: bool, adjoint: bool) -> Any:
+    """Solutions of triangular systems by substitution, by LAPACK's while all is finite."""
+    system, upper = conjugate_transpose(triangle) if adjoint else triangle, lower == adjoint
+    if xp is np and not _is_regular(triangle, rhs):
+        return steps.substituted(system, rhs, upper=upper)
+    is_large = triangle.shape[-1] >= _LARGE and triangle.shape[:-2] == rhs.shape[:-2]
+    if xp is np and is_large and rhs.size:
+        return _substituted_by_lapack(triangle, rhs, lower=lower, adjoint=adjoint)
+    if upper:  # it needs no elimination, and so no rows change places
+        return xp.linalg.solve(system, rhs)
+    return xp.linalg.solve(system[..., ::-1, ::-1], rhs[..., ::-1, :])[..., ::-1, :]
+
+
+def _is_regular(triangle: Any, rhs: Any) -> bool:
+    """True for finite numbers without a zero on the diagonal."""
+    has_zero = not np.diagonal(triangle, axis1=-2, axis2=-1).all()
+    return not has_zero and bool(np.isfinite(triangle).all() and np.isfinite(rhs).all())
+
+
+def _substituted_by_lapack(triangle: Any, rhs: Any, *, lower: bool, adjoint: bool) -> Any:
     from scipy.linalg import solve_triangular
 
-    if not np.diagonal(matrix, axis1=-2, axis2=-1).all():
-        system = (np.tril if lower else np.triu)(matrix)
-        system = conjugate_transpose(system) if adjoint else system
-        return _substitute(system, rhs, upper=lower == adjoint)
     result = np.empty(rhs.shape, rhs.dtype)
     how = {"lower": lower, "trans": 2 if adjoint else 0, "check_finite": False}
     for batch in np.ndindex(rhs.shape[:-2]):
-        result[batch] = solve_triangular(matrix[batch], rhs[batch], **how)
-    return result
-
-
-def _substitute(matrix: Any, rhs: Any, *, upper: bool) -> Any:
-    """Forward or back substitution; a zero on the diagonal yields infinity or NaN."""
-    size = matrix.shape[-1]
-    batch = np.broadcast_shapes(matrix.shape[:-2], rhs.shape[:-2])
-    result = np.zeros(batch + rhs.shape[-2:], rhs.dtype)
-    for row in reversed(range(size)) if upper else range(size):
-        known = slice(row + 1, size) if upper else slice(row)
-        remainder = (
-            rhs[..., row, :]
-            - (matrix[..., row : row + 1, known] @ result[..., known, :])[..., 0, :]
-        )
-        result[..., row, :] = remainder / matrix[..., row, row, None]
+        result[batch] = solve_triangular(triangle[batch], rhs[batch], **how)
     return result
 
 
@@ -164,12 +165,18 @@ class BandedTriangularSolve(SolveOp):
     """Solution of a triangular system whose matrix is stored as diagonals, one per row."""
 
     attrs = f"lower: bool = true, adjoint: bool = false, {MATRIX_TYPES}"
+    is_square = False
     compilation = CompilerSupport(traceable=False)
     adapter = on_host
 
     @staticmethod
     def kernel(xp: ModuleType, lower: bool, adjoint: bool, /, bands: Any, rhs: Any) -> Any:
         count, size = bands.shape[-2:]
+        if count > size:
+            raise OpError(f"Number of bands {count} cannot exceed the size of the matrix {size}")
+        diagonals = bands[..., 0 if lower else -1, :].reshape(-1, size)
+        if any(map(steps.is_singular, diagonals[:1])):  # TensorFlow examines the first one alone
+            raise np.linalg.LinAlgError
         full = np.zeros((*bands.shape[:-2], size, size), bands.dtype)
         for row in range(count):
             if lower:
@@ -180,11 +187,13 @@ class BandedTriangularSolve(SolveOp):
                 positions = np.arange(size - offset)
                 full[..., positions, positions + offset] = bands[..., row, : size - offset]
         check_solve_rows(full, rhs, same_batch=False)
-        return np.linalg.solve(conjugate_transpose(full) if adjoint else full, rhs)
+        return solved_triangle(np, full, rhs, lower=lower, adjoint=adjoint)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        batch, _, size = matrix_dims(context.inputs[0])
+        batch, count, size = matrix_dims(context.inputs[0])
+        if count is not None and size is not None and count > size:
+            raise ShapeError(f"{count} bands exceed the size of the matrix, {size}")
         return [solution_shape(batch, size, context.inputs[1], Shape.broadcast)]
 
     gradient = staticmethod(matrix_calculus.banded_solve_gradient)
@@ -192,6 +201,8 @@ class BandedTriangularSolve(SolveOp):
 
 class MatrixSolveLs(MatrixOp):
     """Least-squares solution of matrix x = rhs with L2 regularization."""
+
+    is_square = False
 
     signature = "matrix: T, rhs: T, l2_regularizer: host float64 -> output: T"
     attrs = f"{MATRIX_TYPES}, fast: bool = true"
@@ -207,6 +218,13 @@ class MatrixSolveLs(MatrixOp):
         if rows >= columns:
             return xp.linalg.solve(adjoint_matrix @ matrix + weight, adjoint_matrix @ rhs)
         return adjoint_matrix @ xp.linalg.solve(matrix @ adjoint_matrix + weight, rhs)
+
+    @classmethod
+    def nonfinite(cls, xp: ModuleType, fast: bool, /, matrix: Any, *operands: Any) -> Any:
+        if fast:
+            return cls.kernel(xp, fast, matrix, *operands)
+        # no column counts for the rank that TensorFlow finds
+        return np.zeros_like(cls.kernel(xp, fast, np.zeros_like(matrix), *operands))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -227,6 +245,7 @@ class BatchMatrixSolveLs(MatrixSolveLs):
 class TridiagonalSolve(MatrixOp):
     """Solution of a tridiagonal system; the matrix is its three diagonals."""
 
+    is_square = False
     signature = "diagonals: T, rhs: T -> output: T"
     attrs = (
         "partial_pivoting: bool = true, perturb_singular: bool = false, "
@@ -300,6 +319,7 @@ def _solve_by_thomas(diagonals: Any, rhs: Any) -> Any:
 class TridiagonalMatMul(MatrixOp):
     """Product of a tridiagonal matrix, stored as three diagonals, and a matrix."""
 
+    is_square = False
     signature = "superdiag: T, maindiag: T, subdiag: T, rhs: T -> output: T"
     attrs = one_of("float64", "float32", COMPLEX)
     compilation = CompilerSupport(uncompiled_types=COMPLEX)

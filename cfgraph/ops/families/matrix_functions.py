@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from types import ModuleType
@@ -16,6 +16,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
+from cfgraph.ops.kernels import elementary_decompositions as steps
 from cfgraph.ops.kernels.array_namespace import (
     computed_in_float32,
     defer_check,
@@ -37,17 +38,30 @@ REAL_MATRIX_TYPES = one_of("float64", "float32")
 
 
 class MatrixOp(Op, abstract=True):
-    """A function of the matrices in the last two dimensions, computed by `kernel`."""
+    """A function of the matrices in the last two dimensions, computed by `kernel`.
+
+    Where `nonfinite` is set, it computes the outputs of each matrix with NaN or infinity: those of
+    LAPACK may be finite, an error, or late. It is declared as `kernel` is.
+    """
 
     attrs = MATRIX_TYPES
+    is_square: ClassVar[bool] = True
+    nonfinite: ClassVar[Callable[..., Any] | None] = None
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        kernel = computed_in_float32(super().bind(node, xp), node.attr("T"))
+        if cls.adapter is on_host and xp is not np:
+            return on_host(cls.bind(node, np), node, xp)
+        kernel = super().bind(node, xp)
+        if cls.nonfinite is not None and xp is np:
+            kernel = _by_matrix(kernel, cls._bound(cls.nonfinite, node, xp))
+        kernel = computed_in_float32(kernel, node.attr("T"))
 
         def checked(first: Any, *operands: Any) -> Any:
             if first.ndim < 2:
                 raise OpError(f"Input tensor must have rank >= 2, not {list(first.shape)}")
+            if cls.is_square and first.shape[-1] != first.shape[-2]:
+                raise OpError(f"Input matrix must be square, not {list(first.shape)}")
             if xp is not np:
                 return _checked_result(xp, kernel(first, *operands))
             try:
@@ -61,6 +75,28 @@ class MatrixOp(Op, abstract=True):
     def failure(error: Exception) -> str:
         """Error message for a failed computation."""
         return "Input matrix is not invertible."
+
+
+def _by_matrix(kernel: Kernel, nonfinite: Kernel) -> Kernel:
+    """A kernel that leaves matrices with NaN or infinity to another, one by one."""
+
+    def call(first: Any, *operands: Any) -> Any:
+        is_finite = np.isfinite(first).all(axis=(-2, -1))
+        if is_finite.all():
+            return kernel(first, *operands)
+        batch = first.shape[:-2]
+        results = [
+            (kernel if is_finite[place] else nonfinite)(
+                first[place], *(x[place] if x.ndim else x for x in operands)
+            )
+            for place in np.ndindex(batch)
+        ]
+        if not isinstance(results[0], tuple):
+            return np.reshape(results, batch + results[0].shape)
+        parts = zip(*results, strict=True)
+        return tuple(np.reshape(part, batch + part[0].shape) for part in parts)
+
+    return call
 
 
 def _checked_result(xp: ModuleType, result: Any) -> Any:
@@ -107,6 +143,11 @@ class MatrixInverse(SquareMatrixOp):
     def kernel(xp: ModuleType, adjoint: bool, /, x: Any) -> Any:
         return xp.linalg.inv(conjugate_transpose(x) if adjoint else x)
 
+    @staticmethod
+    def nonfinite(xp: ModuleType, adjoint: bool, /, x: Any) -> Any:
+        unit = np.eye(len(x), dtype=x.dtype)
+        return steps.solved(conjugate_transpose(x) if adjoint else x, unit)
+
     gradient = staticmethod(matrix_calculus.inverse_gradient)
 
 
@@ -123,6 +164,12 @@ class MatrixDeterminant(MatrixOp):
     signature = "input: T -> output: T"
     compilation = CompilerSupport(compiled=False)
     kernel = staticmethod(lambda xp, x: xp.linalg.det(x))
+
+    @staticmethod
+    def nonfinite(xp: ModuleType, x: Any) -> Any:
+        sign, logarithm = steps.log_determinant(x)
+        return sign * np.exp(logarithm)
+
     shape = staticmethod(lambda context: [square_dims(context.inputs[0])[0]])
     gradient = staticmethod(matrix_calculus.determinant_gradient)
 
@@ -144,6 +191,7 @@ class LogMatrixDeterminant(MatrixOp):
         sign, logarithm = xp.linalg.slogdet(x)
         return sign, logarithm.astype(x.dtype)
 
+    nonfinite = staticmethod(lambda xp, x: steps.log_determinant(x))
     shape = staticmethod(lambda context: [square_dims(context.inputs[0])[0]] * 2)
     gradient = staticmethod(matrix_calculus.log_determinant_gradient)
 
@@ -159,6 +207,8 @@ class MatrixFunction(SquareMatrixOp, abstract=True):
     def kernel(cls, xp: ModuleType, x: Any) -> Any:
         from scipy import linalg
 
+        if not x.size:
+            return x
         matrix_function, result = getattr(linalg, cls.scipy_name), np.empty(x.shape, x.dtype)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # SciPy warns about its accuracy
@@ -167,6 +217,8 @@ class MatrixFunction(SquareMatrixOp, abstract=True):
                 real = np.iscomplexobj(x) or not np.iscomplexobj(value)
                 result[batch] = value if real else np.nan
         return result
+
+    nonfinite = staticmethod(lambda xp, x: np.full(x.shape, np.nan, x.dtype))
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -179,11 +231,23 @@ class MatrixExponential(MatrixFunction):
     scipy_name = "expm"
 
 
+# SciPy replaces eigenvalues below this size, of which there is no logarithm
+_TINY_EIGENVALUE: Final = 1e-20
+
+
 class MatrixLogarithm(MatrixFunction):
     """Principal matrix logarithm."""
 
     attrs = one_of(COMPLEX)
     scipy_name = "logm"
+
+    @classmethod
+    def kernel(cls, xp: ModuleType, x: Any) -> Any:
+        result = super().kernel(xp, x)
+        if not x.size:
+            return result
+        least = np.abs(np.linalg.eigvals(x)).min(axis=-1, keepdims=True)[..., None]
+        return np.where(least <= _TINY_EIGENVALUE, x.dtype.type(np.nan), result)
 
 
 class MatrixSquareRoot(MatrixFunction):

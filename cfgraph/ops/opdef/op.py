@@ -208,10 +208,15 @@ class Op:
         if function is not None:
             bound = getattr(xp, function) if isinstance(function, str) else function
         elif kernel is not None:
-            bound = partial(kernel, xp, *[cls._argument(node, name) for name in _arguments(kernel)])
+            bound = cls._bound(kernel, node, xp)
         else:
             raise TypeError(f"{cls.name} has no kernel")
         return bound if cls.adapter is None else cls.adapter(bound, node, xp)
+
+    @classmethod
+    def _bound(cls, kernel: Callable[..., Any], node: Node, xp: ModuleType) -> Kernel:
+        """A function declared as `kernel` is, with the attributes of a node."""
+        return partial(kernel, xp, *[cls._argument(node, name) for name in _arguments(kernel)])
 
     @classmethod
     def _argument(cls, node: Node, name: str) -> Any:
