@@ -60,11 +60,11 @@ PIPELINES = (
     ["lower", "functionalize", "unroll", "lower"],
     ["lower", "functionalize", "lower", "optimize", "cluster regions"],
     ["lower", "optimize", "functionalize what is fetched"],
-    ["lower", "unroll", "functionalize"],
+    ["lower", "unroll", "functionalize what is fetched"],
     ["lower", "extract", "cluster"],
     ["lower", "cluster regions"],
     ["lower", "functionalize", "lower", "partition"],
-    ["lower around calls", "functionalize", "unroll", "lower", "functionalize"],
+    ["lower around calls", "functionalize", "unroll", "lower", "functionalize what is fetched"],
     ["lower around calls", "functionalize", "optimize", "lower"],
     ["lower half", "unroll", "lower", "unroll"],
     ["optimize", "lower", "functionalize"],
@@ -75,7 +75,7 @@ PIPELINES = (
 LOWERED_PIPELINES = (
     ["functionalize", "unroll", "lower"],
     ["functionalize what is fetched", "optimize", "partition"],
-    ["unroll", "functionalize"],
+    ["unroll", "functionalize what is fetched"],
     ["cluster regions"],
     ["extract", "form of converters"],
 )
@@ -259,6 +259,40 @@ def test_freezing_and_differentiating_change_no_numbers(seed: int) -> None:
         np.testing.assert_array_equal(values[0], expected)
         assert values[1] == y
     np.testing.assert_allclose(cfgraph.Session(graph).run([dx], FEEDS)[0], y / 2, rtol=1e-6)
+
+
+DERIVED = """
+x = Placeholder() {dtype=float32, shape=[]}
+a = StatefulPartitionedCall(x) {Tin=(float32), Tout=(float32), f=@twice}
+y = StatefulPartitionedCall(a) {Tin=(float32), Tout=(float32), f=@twice}
+
+function twice(x: float32) -> (y: float32) {
+  stateful
+  a = noise(x)
+  y = noise(a:y:0)
+  return y = y:y:0
+}
+
+function noise(x: float32) -> (y: float32) {
+  stateful
+  shape = Const() {dtype=int32, value=int32[0]:[]}
+  r = RandomUniform(shape:output:0) {T=int32, dtype=float32}
+  y = AddV2(x, r:output:0) {T=float32}
+  return y = y:z:0
+}
+
+function derivative(x: float32, dy: float32) -> (dx: float32) {
+  return dx = dy
+}
+gradient noise = derivative
+"""
+
+
+def test_calls_that_have_a_gradient_function_draw_alike_after_it_is_added() -> None:
+    graph = cfgraph.loads(DERIVED.encode(), "graph")
+    expected = cfgraph.Session(graph).run(["a:0", "y:0"], {"x:0": np.float32(0)})
+    cfgraph.gradients(graph, "y", "x")
+    assert cfgraph.Session(graph).run(["a:0", "y:0"], {"x:0": np.float32(0)}) == expected
 
 
 def test_a_part_of_a_loop_draws_the_numbers_of_its_iteration() -> None:
