@@ -23,7 +23,7 @@ from cfgraph.compare.tensorflow.processes import ModePool
 from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
 from cfgraph.console.comparisons.mode_report import ModeFault, simplest_fault, write_report
 from cfgraph.console.comparisons.mode_script import repro_script
-from cfgraph.errors import UsageError
+from cfgraph.errors import Unsupported, UsageError
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -181,3 +181,40 @@ def test_each_published_script_fails_with_tensorflow_alone(root: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     statuses = dict(re.findall(r"^(/.+\.py) (\d+)$", result.stdout, flags=re.MULTILINE))
     assert [path for path in paths if statuses.get(path, "0") == "0"] == []
+
+
+def tie(root: Path) -> ComparisonRunOptions:
+    """The options of a run in which an element equals the mean of its row."""
+    values = np.load(root / "fixtures" / "tensorflow_modes" / "tie_of_a_comparison.npy")
+    feeds = {"x:0": values, "Mean/reduction_indices:0": np.int32(1)}
+    return ComparisonRunOptions(SampleOptions(feeds), cases=1)
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_tie_of_a_comparison_is_rounding(name: str, pool: ModePool, root: Path) -> None:
+    graph = fixture(root, "tie_of_a_comparison.pb")
+    delta = compare_modes(pool, graph, MODES[name], options=tie(root))
+    assert not delta
+    messages = [item.message for item in delta.notices if item.code == "CFG809"]
+    assert len(messages) == (name == "jit")
+    assert all("differ by 1 ulp" in message for message in messages)
+
+
+def test_a_tie_is_nothing_to_reduce(pool: ModePool, root: Path) -> None:
+    graph = fixture(root, "tie_of_a_comparison.pb")
+    with pytest.raises(UsageError, match="within rounding: Greater:0: 1 of 30 elements differ"):
+        start_oracle(pool, graph, MODES["jit"], None, tie(root))
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "reason"),
+    [
+        ("lists_without_size.pb", "jit", "traced with jit_compile=True"),
+        ("dead_fetch.pb", "lite", "the converter removes a fetched node"),
+    ],
+)
+def test_a_graph_that_a_mode_cannot_have_is_not_compared(
+    name: str, mode: str, reason: str, pool: ModePool, root: Path
+) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        compare_modes(pool, fixture(root, name), MODES[mode], options=CASES)

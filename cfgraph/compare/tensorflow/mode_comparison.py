@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+
+import numpy as np
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
@@ -28,9 +30,12 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline
+from cfgraph.runtime.feeds.parse_feeds import is_same_array
 
 # graphs of more nodes are bisected for the first node that differs
 _MAX_SCANNED: Final = 48
+# that may follow from each other
+_MAX_TIES: Final = 8
 _DEAD: Final = "live in A, dead in B, which returns an empty array"
 
 
@@ -72,11 +77,13 @@ def compare_modes(
         case = _ModeCase(
             pool, graph, mode, against, options, options.seed + number, previous, without
         )
+        found = case.compare()
+        notices = (*map(_missing_finding, case.missing), *delta.notices, *found.notices)
         delta = replace(
-            case.compare(),
+            found,
             cases=number + 1,
             targets=tuple(options.targets),
-            notices=tuple(_missing_finding(name) for name in case.missing),
+            notices=tuple(dict.fromkeys(notices)),
         )
         if delta:
             break
@@ -148,17 +155,73 @@ class _ModeCase:
         if actual.failure is not None:
             error = _mode_error(self.mode, actual.failure)
             return RunDiff(fetches, failure=error, inputs=inputs)
-        gaps = tuple(self.gaps(expected, actual))
+        ties = [(gap, self.tie(gap.what)) for gap in self.gaps(expected, actual)]
+        gaps = tuple(gap for gap, tie in ties if tie is None)
+        notices = tuple(tie for _, tie in ties if tie is not None)
         if not gaps:
-            return RunDiff(fetches)
+            return RunDiff(fetches, notices=notices)
         first = self.first_divergence(gaps[0].what) if self.options.locate else None
-        return RunDiff(fetches, gaps=gaps, first=first, inputs=inputs)
+        return RunDiff(fetches, gaps=gaps, first=first, inputs=inputs, notices=notices)
 
-    def run(self, mode: Mode, fetches: Sequence[str], targets: Sequence[str] = ()) -> ModeValues:
-        """Run a mode at the point."""
-        return run_mode(
-            self.pool, mode, self.graph, fetches, self.point.feeds, targets, self.without
+    def run(
+        self,
+        mode: Mode,
+        fetches: Sequence[str],
+        targets: Sequence[str] = (),
+        replaced: Mapping[str, Any] | None = None,
+    ) -> ModeValues:
+        """Run a mode at the point, with some tensors replaced."""
+        feeds = {**self.point.feeds, **(replaced or {})}
+        return run_mode(self.pool, mode, self.graph, fetches, feeds, targets, self.without)
+
+    def tie(self, name: str) -> Finding | None:
+        """Report the difference of a tensor if it is one of rounding, else return None.
+
+        Each node that differs then computes what cfgraph does from its inputs in the mode, and
+        these agree within the tolerance: a comparison of almost equal values may go either way.
+        """
+        tensors = self.tensors_before(name)
+        actual = self.run(self.mode, tensors)
+        replaced: dict[str, Any] = {}
+        first: Finding | None = None
+        for _ in range(_MAX_TIES):
+            expected = self.expected_values(tensors, replaced)
+            gaps = self.gaps(expected, actual)
+            if not gaps:
+                return first
+            found = self.tie_at(gaps[0], expected, actual)
+            if found is None:
+                return None
+            first = first or found
+            replaced[gaps[0].what] = gaps[0].after
+        return None
+
+    def tie_at(
+        self, gap: ValueMismatch, expected: ModeValues, actual: ModeValues
+    ) -> Finding | None:
+        """Report a node that differs if the inputs of the mode explain its value."""
+        node = self.graph.tensor(gap.what).node
+        names = [tensor.name for tensor in node.inputs if tensor.name in actual.values]
+        rounded = {
+            name: actual.values[name]
+            for name in names
+            if not is_same_array(*map(np.asarray, (expected.values[name], actual.values[name])))
+        }
+        if not rounded or np.shape(gap.before) != np.shape(gap.after):
+            return None
+        try:
+            (value,) = self.point.run([gap.what], rounded)
+        except CfgraphError:
+            check_deadline()
+            return None
+        if difference_message(value, gap.after, self.options.rtol, self.options.atol) is not None:
+            return None
+        distance = max(_ulps(expected.values[name], value) for name, value in rounded.items())
+        message = (
+            f"{gap.what}: {gap.message}, since the inputs of {node.op} agree within the tolerance "
+            f"and differ by {distance:.0f} ulp: a difference of rounding, and no wrong node"
         )
+        return Finding("CFG809", "note", message, node.name)
 
     def gaps(self, expected: ModeValues, actual: ModeValues) -> list[ValueMismatch]:
         """Return the tensors that differ."""
@@ -204,12 +267,14 @@ class _ModeCase:
             if _has_value(self.graph, tensor.name) and tensor not in fed
         ]
 
-    def expected_values(self, tensors: Sequence[str]) -> ModeValues:
+    def expected_values(
+        self, tensors: Sequence[str], replaced: Mapping[str, Any] | None = None
+    ) -> ModeValues:
         """Return the values of the first side, none if it cannot fetch them all."""
         if self.against is not None:
-            return self.run(self.against, tensors)
+            return self.run(self.against, tensors, replaced=replaced)
         try:
-            return ModeValues(dict(zip(tensors, self.point.run(tensors), strict=True)))
+            return ModeValues(dict(zip(tensors, self.point.run(tensors, replaced), strict=True)))
         except CfgraphError:
             check_deadline()
             return ModeValues()
@@ -242,6 +307,14 @@ class _ModeCase:
         )
 
 
+def _ulps(a: Any, b: Any) -> float:
+    """Return the largest distance of two arrays, in units of the last place."""
+    wide = np.maximum(np.abs(a), np.abs(b))
+    with np.errstate(all="ignore"):
+        gaps = np.abs(np.subtract(a, b)) / np.spacing(wide)
+    return float(np.max(np.where(np.isfinite(gaps), gaps, 0), initial=0))
+
+
 _FREEZE_HINT: Final = "make the variables constants first: cfgraph freeze GRAPH -o frozen.pb"
 _CAPTURE_HINT: Final = "save the function in a SavedModel, and freeze that"
 
@@ -269,13 +342,21 @@ def _mode_error(mode: Mode, failure: ModeFailure) -> ModeFailed:
     """
     reason = f"{failure.error}: {failure.reason}" if failure.error else failure.reason
     if failure.kind == "unsupported":
-        raise Unsupported(f"TensorFlow ({mode.name}) cannot run the graph: {reason}")
+        causes = (text for pattern, text in _CAUSES.items() if pattern in failure.message)
+        cause = "".join(f"; {text}" for text in causes)
+        raise Unsupported(f"TensorFlow ({mode.name}) cannot run the graph: {reason}{cause}")
     message = f"TensorFlow ({mode.name}) {_FAILURE_VERBS[failure.kind]} {reason}"
     error = ModeFailed(message, hint="\n".join(failure.log) or None)
     error.kind, error.signature = failure.kind, failure.signature
     return error
 
 
+# why the graph of a function does not run where the function does
+_CAUSES: Final = {
+    "requires a fixed tensor list size": "lists of a gradient have a size only in the graph of a "
+    "function that is traced with jit_compile=True: write that one",
+    "Graph does not contain node": "the converter removes a fetched node: fetch others",
+}
 _FAILURE_VERBS: Final = {
     "error": "reports",
     "signal": "is ended by",

@@ -47,6 +47,7 @@ _UNCOMPILED: Final = re.compile(
     r"unsupported operations|not supported by this interpreter|explicitly marked illegal"
     r"|neither a custom op nor a flex op|Op type not registered"
     r"|No OpKernel was registered|No registered '[^']*' OpKernel"
+    r"|requires a fixed tensor list size|Graph does not contain node"
 )
 # lines before the reason in a message of the executor
 _TRACE: Final = re.compile(

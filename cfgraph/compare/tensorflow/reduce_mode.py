@@ -55,8 +55,12 @@ def start_oracle(
     """
     delta = compare_modes(pool, graph, mode, against, options)
     if not delta:
-        message = "the modes agree: there is nothing to reduce"
-        raise UsageError(message, hint="feed inputs for which they differ, or compare more --cases")
+        rounded = [item.message for item in delta.notices if item.code == "CFG809"]
+        reason = f" within rounding: {rounded[0]}" if rounded else ": there is nothing to reduce"
+        raise UsageError(
+            f"the modes agree{reason}",
+            hint="feed inputs for which they differ, or compare more --cases",
+        )
     options = replace(options, seed=options.seed + max(delta.cases - 1, 0))
     kind = difference_kind(delta, mode)
     races = has_race(graph)

@@ -143,6 +143,9 @@ class ModeReport:
             return delta.failure.message
         if delta.gaps:
             return f"differs from {self.reference}: {delta.gaps[0].what}: {delta.gaps[0].message}"
+        rounded = next((item for item in delta.notices if item.code == "CFG809"), None)
+        if rounded is not None:
+            return f"agrees with {self.reference} within rounding: {rounded.message}"
         return f"agrees with {self.reference}"
 
     def to_json(self) -> list[dict[str, Any]]:
