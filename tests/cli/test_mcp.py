@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cfgraph.console.mcp.answers import bounded
-from cfgraph.console.mcp.calls import ToolRunner
+from cfgraph.console.mcp.calls import Lifeline, ToolAnswer, ToolRunner
 from cfgraph.console.mcp.roots import Roots
 from cfgraph.console.mcp.tools import TOOLS, find_tool
 from cfgraph.errors import UsageError
@@ -111,14 +111,21 @@ def test_answers_are_cut_to_size_and_say_so() -> None:
     assert bounded({"a": [1]}, 4096) == {"a": [1]}
 
 
+def answer_of(
+    folder: Path, name: str, arguments: dict[str, Any], seconds: float = 60
+) -> ToolAnswer:
+    runner = ToolRunner(Roots([str(folder)]), seconds, "2GiB", 1 << 16)
+    with Lifeline() as lifeline:
+        return runner.call(name, arguments, lifeline)
+
+
 def test_limits_end_a_call(folder: Path) -> None:
-    runner = ToolRunner(Roots([str(folder)]), 60, "2GiB", 1 << 16)
-    answer = runner.call("run", {"graph": "counter.pb", "feed": ["n=9"], "max_iterations": 3})
+    arguments = {"graph": "counter.pb", "feed": ["n=9"], "max_iterations": 3}
+    answer = answer_of(folder, "run", arguments)
     assert answer.error is not None
     assert answer.error.startswith("error[CFG704]: the loop")
     assert "hint: " in answer.error
-    runner = ToolRunner(Roots([str(folder)]), 0.001, "2GiB", 1 << 16)
-    answer = runner.call("show", {"graph": "counter.pb"})
+    answer = answer_of(folder, "show", {"graph": "counter.pb"}, 0.001)
     assert answer.error is not None
     assert answer.error.startswith("error[CFG706]")
 
@@ -141,8 +148,7 @@ def test_wrong_calls_are_errors(
     folder: Path, name: str, arguments: dict[str, Any], message: str
 ) -> None:
     pytest.importorskip("jsonschema")
-    answer = ToolRunner(Roots([str(folder)]), 60, "2GiB", 1 << 16).call(name, arguments)
-    assert message in str(answer.error)
+    assert message in str(answer_of(folder, name, arguments).error)
 
 
 def test_without_the_extra_the_command_says_how_to_install_it(

@@ -9,13 +9,15 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.console.mcp.answers import bounded
 from cfgraph.console.mcp.roots import Roots
-from cfgraph.console.mcp.tools import find_tool
+from cfgraph.console.mcp.tools import Tool, find_tool
 from cfgraph.errors import CfgraphError, UsageError
+from cfgraph.ir.temporary_folders import create_temporary_folder
 
 # the process enforces its own limits, and is ended if it does not
 _GRACE_SECONDS: Final = 10
@@ -25,6 +27,13 @@ _MAX_MESSAGE: Final = 2000
 _MAX_TEXT: Final = 64 << 10
 _MAX_TEXTS: Final = 512 << 10
 _PREFIX: Final = "CFGRAPH_"
+# the command `cfgraph`, which ends as the other end of a pipe is closed
+_COMMAND: Final = """
+import runpy, sys
+from cfgraph.processes.confinement import watch_parent
+watch_parent(int(sys.argv.pop(1)))
+runpy.run_module("cfgraph", run_name="__main__", alter_sys=True)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,26 @@ class ToolAnswer:
 
     document: dict[str, Any]
     error: str | None = None
+
+
+class Lifeline:
+    """A pipe whose closing, also by the end of this process, ends the process of a call."""
+
+    def __init__(self) -> None:
+        self.watched, self._open = os.pipe()
+
+    def cut(self) -> None:
+        """End the process of the call, and each that is started later."""
+        if self._open >= 0:
+            os.close(self._open)
+            self._open = -1
+
+    def __enter__(self) -> Lifeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cut()
+        os.close(self.watched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +73,29 @@ class ToolRunner:
     memory: str
     answer_bytes: int
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+    def call(self, name: str, arguments: Mapping[str, Any], lifeline: Lifeline) -> ToolAnswer:
         """The answer of a tool; an error has its code and hint in the message."""
         try:
             tool = find_tool(name)
             words = tool.command_line(self._checked(tool.input_schema(), arguments), self.roots)
         except CfgraphError as error:
             return ToolAnswer({}, _error_text(error.to_json()))
-        with tempfile.TemporaryDirectory(prefix="cfgraph-mcp-") as folder:
+        try:
+            return self._call(tool, words, lifeline)
+        except OSError as error:  # a full disk
+            message = f"error: a temporary file cannot be written: {error.strerror}"
+            return ToolAnswer({}, f"{message}\nhint: $TMPDIR names a folder with more space")
+
+    def _call(self, tool: Tool, words: list[str], lifeline: Lifeline) -> ToolAnswer:
+        """The answer of a command."""
+        with tempfile.TemporaryDirectory(dir=_own_folder()) as folder:
             graph = Path(folder, "result.graph")
             options = [f"--timeout={self.seconds}", f"--max-memory={self.memory}"]
             if tool.writes_graph:
                 options += [f"--output={graph}", "--to=graph"]
-            document, message = self._run([words[0], *options, *words[1:]], Path(folder, "out"))
+            document, message = self._run(
+                [words[0], *options, *words[1:]], Path(folder, "out"), lifeline
+            )
             if document is None:
                 return ToolAnswer({}, message)
             if tool.writes_graph and graph.exists():
@@ -79,7 +118,9 @@ class ToolRunner:
         _require_words(arguments)
         return arguments
 
-    def _run(self, words: list[str], output: Path) -> tuple[dict[str, Any] | None, str]:
+    def _run(
+        self, words: list[str], output: Path, lifeline: Lifeline
+    ) -> tuple[dict[str, Any] | None, str]:
         """The document of a command; without one, a message."""
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith(_PREFIX)
@@ -87,7 +128,8 @@ class ToolRunner:
         with output.open("w+b") as stream:
             try:
                 done = subprocess.run(
-                    [sys.executable, "-P", "-m", "cfgraph", *words],
+                    [sys.executable, "-P", "-c", _COMMAND, str(lifeline.watched), *words],
+                    pass_fds=[lifeline.watched],
                     stdin=subprocess.DEVNULL,
                     stdout=stream,
                     stderr=subprocess.PIPE,
@@ -105,6 +147,12 @@ class ToolRunner:
             except ValueError:
                 message = done.stderr.decode(errors="replace").strip()[-_MAX_MESSAGE:]
                 return None, message or f"the command ended with status {done.returncode}"
+
+
+@cache
+def _own_folder() -> Path:
+    """The folder of all calls, which the end of the server removes."""
+    return create_temporary_folder()
 
 
 def _require_words(arguments: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cfgraph.console.mcp.calls import ToolAnswer, ToolRunner
+from cfgraph.console.mcp.calls import Lifeline, ToolAnswer, ToolRunner
 from cfgraph.console.mcp.roots import Roots
 from cfgraph.console.mcp.tools import TOOLS
 from cfgraph.errors import Unsupported, UsageError, install_hint
@@ -59,11 +59,21 @@ def serve(roots: Sequence[str], seconds: float, memory: str, answer: str) -> Non
     async def list_tools(_context: Any, _request: Any) -> Any:
         return types.ListToolsResult(tools=tools)
 
+    async def cut_if_cancelled(lifeline: Lifeline) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            lifeline.cut()
+
     async def call_tool(_context: Any, request: Any) -> Any:
         name, arguments = request.name, request.arguments or {}
-        answer: ToolAnswer = await anyio.to_thread.run_sync(
-            runner.call, name, arguments, limiter=limiter
-        )
+        with Lifeline() as lifeline:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cut_if_cancelled, lifeline)
+                answer: ToolAnswer = await anyio.to_thread.run_sync(
+                    runner.call, name, arguments, lifeline, limiter=limiter
+                )
+                tasks.cancel_scope.cancel()
         text = answer.error or json.dumps(answer.document)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)],
