@@ -186,3 +186,40 @@ class TensorValue:
 
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}{self.shape})"
+
+
+# the Python type of each kind of attribute, as signatures name it
+PYTHON_TYPES: Final[Mapping[str, type]] = {
+    "string": bytes,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "type": DType,
+    "shape": Shape,
+    "tensor": TensorValue,
+    "func": Func,
+}
+
+
+def fits_kind(kind: str, value: Any) -> bool:
+    """True for a value of the kind; unknown kinds accept any value."""
+    if not kind.startswith("list("):
+        return type(value) is PYTHON_TYPES.get(kind, type(value))
+    expected = PYTHON_TYPES.get(kind[5:-1])
+    return type(value) is tuple and all(
+        expected is None or type(element) is expected for element in value
+    )
+
+
+def kind_text(value: Any) -> str:
+    """The kind of a value, as written in a signature."""
+    if isinstance(value, tuple):
+        return f"list({kind_text(value[0])})" if value else "an empty list"
+    for kind, python in PYTHON_TYPES.items():
+        if type(value) is python:
+            return kind
+    if isinstance(value, AttrPlaceholder):
+        return f"the placeholder {value.name!r}"
+    return (
+        "unset or of mixed kind" if hasattr(value, "data") else f"a Python {type(value).__name__}"
+    )

@@ -355,7 +355,8 @@ class Graph(Pictured):
         return len(uses)
 
     def set_attr(self, node: Node, key: str, value: Any) -> None:
-        """Set one attribute."""
+        """Set one attribute. Raises InvalidInput for a value of another kind than the op's."""
+        registry.require_kind(node, key, value)
         self.edits += 1
         node.attrs = {**node.attrs, key: value}
 

@@ -8,6 +8,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.errors import InvalidInput
+from cfgraph.ir.attrs import AttrPlaceholder, EncodedAttr, fits_kind, kind_text
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.role import Role
 
@@ -258,6 +259,17 @@ def output_dtype(node: Instance, port: int) -> DType | None:
     except ValueError:
         return None
     return declared
+
+
+def require_kind(node: Instance, key: str, value: Any) -> None:
+    """Raise InvalidInput for an attribute of another kind than the op declares."""
+    definition = lookup(node.op)
+    attr = None if definition is None else definition.parsed().attrs.get(key)
+    if attr is None or isinstance(value, AttrPlaceholder | EncodedAttr):
+        return
+    if not fits_kind(attr.kind, value):
+        message = f"attribute {key!r} is {kind_text(value)}, {node.op} expects {attr.kind}"
+        raise InvalidInput(message, node=node, code="CFG113")
 
 
 def infer_attrs(

@@ -12,14 +12,13 @@ from cfgraph.analysis.loops.frames import cycle_findings
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import AttrPlaceholder, Func, TensorValue
+from cfgraph.ir.attrs import PYTHON_TYPES, AttrPlaceholder, TensorValue, fits_kind, kind_text
 from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import NODE_NAME, misspelled_op_hint
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.shapes import Shape
 from cfgraph.ir.signature import MAX_COUNT, AttrDef, Signature
 from cfgraph.ir.text.inferred_attrs import infer_node_attrs
 from cfgraph.ir.text.printer import AttrPrinter
@@ -184,16 +183,6 @@ def _missing_loop_cond(frame: Frame, enter: str) -> Iterator[Finding]:
         yield Finding("CFG213", "note", message, enter, None, (), str(frame))
 
 
-_PYTHON: Final[dict[str, type]] = {
-    "string": bytes,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "type": DType,
-    "shape": Shape,
-    "tensor": TensorValue,
-    "func": Func,
-}
 # values that are cheap to compare and equal only to their own type
 _COMPARABLE: Final = frozenset((bytes, int, bool, DType))
 
@@ -276,7 +265,7 @@ def _allowed_values(signature: Signature) -> _AllowedValues:
     values = _allowed.get(signature)
     if values is None:
         free = {
-            attr.name: _PYTHON.get(attr.kind)
+            attr.name: PYTHON_TYPES.get(attr.kind)
             for attr in signature.attrs.values()
             if attr.minimum is None and attr.allowed is None
         }
@@ -308,7 +297,8 @@ def _unknown_source(subject: VerifyContext, node: Node) -> Node | None:
 
 def _op_hint(subject: VerifyContext, op: str) -> str | None:
     known = [*registry.op_names(), *subject.signatures.library]
-    return subject.signatures.suggest(op, known, misspelled_op_hint)
+    hint = subject.signatures.suggest(op, known, misspelled_op_hint)
+    return hint or "declare an op of a library with --op-def FILE"
 
 
 def _check_attribute(
@@ -319,19 +309,9 @@ def _check_attribute(
         return _undeclared(subject, node, key)
     if in_function and isinstance(value, AttrPlaceholder):
         return None
-    if not _fits(attr, value):
+    if not fits_kind(attr.kind, value):
         return _wrong_kind(node, attr, value)
     return _out_of_bounds(node, attr, value)
-
-
-def _fits(attr: AttrDef, value: Any) -> bool:
-    """True for a value of the kind; unknown kinds accept any value."""
-    if not attr.kind.startswith("list("):
-        return type(value) is _PYTHON.get(attr.kind, type(value))
-    expected = _PYTHON.get(attr.kind[5:-1])
-    return type(value) is tuple and all(
-        expected is None or type(element) is expected for element in value
-    )
 
 
 def _undeclared(subject: VerifyContext, node: Node, key: str) -> Finding:
@@ -343,22 +323,8 @@ def _undeclared(subject: VerifyContext, node: Node, key: str) -> Finding:
 
 
 def _wrong_kind(node: Node, attr: AttrDef, value: Any) -> Finding:
-    message = f"attribute {attr.name!r} is {_describe_kind(value)}, {node.op} expects {attr.kind}"
+    message = f"attribute {attr.name!r} is {kind_text(value)}, {node.op} expects {attr.kind}"
     return Finding("CFG113", "error", message, node.name)
-
-
-def _describe_kind(value: Any) -> str:
-    """The kind of a value, as written in a signature."""
-    if isinstance(value, tuple):
-        return f"list({_describe_kind(value[0])})" if value else "an empty list"
-    for kind, python in _PYTHON.items():
-        if type(value) is python:
-            return kind
-    if isinstance(value, AttrPlaceholder):
-        return f"the placeholder {value.name!r}"
-    return (
-        "unset or of mixed kind" if hasattr(value, "data") else f"a Python {type(value).__name__}"
-    )
 
 
 def _out_of_bounds(node: Node, attr: AttrDef, value: Any) -> Finding | None:
