@@ -58,7 +58,8 @@ def main(folder: str, steps: Sequence[DemoStep] = STEPS) -> int:
     os.chdir(folder)
     if not os.path.exists("pipeline.pb"):
         with redirect_stdout(io.StringIO()):
-            if cli.run(["examples", "."]) != 0:
+            # without the note on what to read next
+            if cli.run(["examples", ".", "-q"]) != 0:
                 return 1
     for number, step in enumerate(steps, 1):
         print(f"\n{number}. {step.sentence}", flush=True)

@@ -30,6 +30,7 @@ from cfgraph.ir.names import name_list
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import joining_merge
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.rich_display import DisplayedReport
 
@@ -240,10 +241,13 @@ def _dead_fetches(
             continue
         clause = witness_clause(witness)
         message = f"{tensor.name!r} is fetched and may be dead{clause}"
-        hint = "fetch the Merge of the conditional's branches"
+        merge = joining_merge(_node(tensor))
+        hint = "no Merge joins it with the other branch: a run that takes that has no value"
+        if merge is not None:
+            hint = f"fetch {merge.name}:0, which joins the conditional's branches"
         if not fetches:
             message = f"{tensor.name!r} has no reader and is dead in some runs{clause}"
-            hint = "if it will be fetched, fetch a Merge of the conditional's branches instead"
+            hint = "if it will be fetched, add a Merge of the conditional's branches"
         level = "warning" if fetches else "note"
         related = (tensor.name,)
         node = _node(tensor)

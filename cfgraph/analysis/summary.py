@@ -230,6 +230,14 @@ def sinks(graph: Graph, graph_frames: Frames | None = None) -> list[Output]:
     ]
 
 
+def function_results(tensors: list[Output]) -> list[Output]:
+    """The results of a tf.function, or all tensors if none is one.
+
+    In the graph of a function, unread outputs of other nodes are by-products.
+    """
+    return [tensor for tensor in tensors if _FUNCTION_RESULT.fullmatch(tensor.name)] or tensors
+
+
 def without_io_nodes(graph: Graph, tensors: list[Output]) -> list[Output]:
     """The tensors that do not depend on files, or all if there are no such tensors."""
     files = _io_nodes(graph)
@@ -275,8 +283,7 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     fetched = [tensor for tensor in tensors if role_of(tensor.node) is not Role.EXIT]
     fetched = [tensor for tensor in fetched if not _assigns(tensor.node)] or fetched
     fetched = [tensor for tensor in fetched if not _is_variable_value(tensor)] or fetched
-    fetched = [tensor for tensor in fetched if _FUNCTION_RESULT.fullmatch(tensor.name)] or fetched
-    fetched = _by_ancestor_count(graph, fetched)[:_MAX_FETCHES]
+    fetched = _by_ancestor_count(graph, function_results(fetched))[:_MAX_FETCHES]
     needed = ancestors(graph, [tensor.node for tensor in fetched or tensors])
     fed = [node.output() for node in needed if must_be_fed(node)]
     feeds = [feed_option(graph, tensor) for tensor in fed]

@@ -240,6 +240,16 @@ def downstream(sources: Iterable[Node]) -> dict[Node, None]:
     return reachable(sources, lambda node: [use[0] for use in node.uses])
 
 
+def joining_merge(node: Node) -> Node | None:
+    """The first Merge of branches that depends on a node, or None."""
+    for reader in downstream([node]):
+        sources = [tensor.node for tensor in reader.inputs]
+        is_loop = any(ROLES[source.op] is NEXT_ITERATION for source in sources)
+        if reader is not node and ROLES[reader.op] is MERGE and not is_loop:
+            return reader
+    return None
+
+
 def postorder(start: _T, needs: Callable[[_T], Iterable[_T]], known: Container[_T]) -> Iterator[_T]:
     """Yield all that is needed for `start` and not known, in an order in which it can be computed.
 

@@ -23,7 +23,7 @@ def _omission(group: str, reason: str, hint: str, *patterns: str) -> Omission:
     return Omission(group, reason, hint, "|".join(f"(?:{p})" for p in patterns))
 
 
-_FEED: Final = "feed their outputs, or fetch what does not need them"
+FEED_OUTPUTS: Final = "feed their outputs, or fetch what does not need them"
 
 OMISSIONS: Final = (
     _omission(
@@ -40,7 +40,7 @@ OMISSIONS: Final = (
     _omission(
         "files and readers",
         "a graph reads and writes no data files",
-        _FEED,
+        FEED_OUTPUTS,
         r".*Reader(?:V\d)?|Reader[A-Z].*|ReadFile|WriteFile|MatchingFiles|RecordInput|ImmutableConst",
         r"Save(?:Slices)?|Restore(?:Slice)?|ShardedFilespec|DistributedSave|FileSystem.*",
         r"LoadAndRemapMatrix|GenerateVocabRemapping",
@@ -48,7 +48,7 @@ OMISSIONS: Final = (
     _omission(
         "encoded data",
         "images, sound, and records are not decoded or encoded",
-        _FEED,
+        FEED_OUTPUTS,
         r"(?:Decode|Encode)(?:AndCrop)?(?:Bmp|CSV|Compressed|Gif|Image|J.*|Png|Proto.*|Wav|WebP)",
         r"ExtractJpegShape|AudioSpectrogram|Mfcc|Parse.*|SerializeTensor",
     ),
@@ -62,12 +62,18 @@ OMISSIONS: Final = (
         "collectives",
         "collectives need other processes",
         "partition the graph: transfers between its parts are _Send and _Recv",
-        r"Collective.*|Nccl.*|.*TPU.*|Xla(?!DynamicSlice|DynamicUpdateSlice|Launch).*|Sync.*",
+        r"Collective.*|Nccl.*|.*TPU.*|Sync.*|Xla(?:AllReduce|ReduceScatter|Send.*|Recv.*)",
+    ),
+    _omission(
+        "operations of XLA",
+        "ops that stand for operations of XLA are not computed",
+        "export the model anew: jax2tf writes a module for `XlaCallModule` by default",
+        r"Xla(?!DynamicSlice|DynamicUpdateSlice|Launch).*",
     ),
     _omission(
         "barriers and accumulators",
         "barriers, accumulators, and old queues coordinate threads of a program",
-        _FEED,
+        FEED_OUTPUTS,
         r"(?:FIFO|PaddingFIFO|Priority|RandomShuffle|Fake)Queue|Barrier.*|.*Accumulator.*",
         r"Queue(?:(?:Enqueue|Dequeue)(?:Many|UpTo)?|Size|Close|IsClosed)|MapDefun",
         r"(?:Ordered)?Map(?:Clear|IncompleteSize|Peek|Size|Stage|Unstage(?:NoKey)?)",
@@ -84,7 +90,7 @@ OMISSIONS: Final = (
     _omission(
         "sampling of candidates and training of linear models",
         "only old models use them",
-        _FEED,
+        FEED_OUTPUTS,
         r".*CandidateSampler|ComputeAccidentalHits|Sdca.*|K[Mm][Cc2e].*|NearestNeighbors",
         r"BoostedTrees.*|Tensor(?:Forest|Map).*|EmptyTensorMap|Decision.*|WALS.*",
     ),

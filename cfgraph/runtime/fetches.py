@@ -8,20 +8,22 @@ from fnmatch import fnmatchcase
 from cfgraph.analysis.feeds_and_fetches import fetched_tensor
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.summary import node_outputs, sinks, without_io_nodes
+from cfgraph.analysis.summary import function_results, node_outputs, sinks, without_io_nodes
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import calls_of
-from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
 
 MAX_EXITS = 3
+_MAX_OMITTED = 4
+_MAX_SIMILAR = 5
 
 
 class Fetches:
@@ -94,7 +96,12 @@ class Fetches:
         if self.names:
             self.tensors.update((self.outside_loops(name), None) for name in self.names)
             return
-        outputs = without_io_nodes(self.graph, sinks(self.graph, self.frames))
+        unread = without_io_nodes(self.graph, sinks(self.graph, self.frames))
+        outputs = function_results(unread)
+        if len(outputs) < len(unread):
+            omitted = [tensor.name for tensor in unread if tensor not in outputs]
+            names = first_names(omitted, _MAX_OMITTED)
+            self.notes.append(f"the results of the function are fetched; nothing reads {names}")
         if not outputs:
             hint = "name a tensor with --fetch, or a node with --target"
             raise UsageError("nothing to fetch: the graph has no outputs", hint=hint)
@@ -135,9 +142,22 @@ def matching_nodes(graph: Graph, pattern: str) -> list[Node]:
         return [graph[pattern]]
     nodes = [node for node in graph if fnmatchcase(node.name, pattern)]
     if not nodes:
-        hint = did_you_mean(pattern.strip("*?"), graph.nodes)
-        raise UsageError(f"no node matches {pattern!r}", hint=hint)
+        raise UsageError(f"no node matches {pattern!r}", hint=_glob_hint(graph, pattern))
     return nodes
+
+
+def _glob_hint(graph: Graph, pattern: str) -> str | None:
+    """Hint with similar names, of which a glob may mean the end; those of functions also count."""
+    names = [*graph.nodes]
+    for name, function in graph.functions.items():
+        names += [f"{name}/{node.name}" for node in function.definition.nodes]
+    ends = [part for name in names for part in (name, name.rpartition("/")[2])]
+    base = pattern.strip("*?")
+    if similar := did_you_mean(base, ends):
+        return similar
+    stem = base.rpartition("/")[2].rstrip("0123456789_")
+    parts = [end for end in dict.fromkeys(ends) if stem and end.startswith(stem)]
+    return f"similar names: {first_names(parts, _MAX_SIMILAR)}" if parts else None
 
 
 def _body_node_hint(graph: Graph, name: str) -> str | None:

@@ -375,7 +375,7 @@ y = Square(a)
 """)
     args = ("grad", tmp_path / "in.graph", "--ys", "y")
     done = command(*args)
-    assert (done.code, "ignore custom gradients" in done.err, "x → a → y" in done.err) == (
+    assert (done.code, "--ignore-custom" in done.err, "x → a → y" in done.err) == (
         4,
         True,
         True,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
-from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.output import Column, OutputTable, Page, note
 from cfgraph.cli.pass_options import LowerOptions
+from cfgraph.cli.transform_options import ComparedRuns
+from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.ir.graph import Graph
@@ -18,6 +21,20 @@ class Lowering(PassResult[LowerOptions, Report]):
     """A lowered graph, with the numbers of its ops."""
 
     command = "lower"
+
+    @classmethod
+    def require_used(cls, options: LowerOptions, runs: ComparedRuns) -> None:
+        """Accept a signature, the names of whose tensors are printed."""
+        super().require_used(options, replace(runs, inputs=runs.inputs.replace(signature=None)))
+
+    @classmethod
+    def prepare(
+        cls, source: Source, options: LowerOptions, names: SignatureNames, runs: ComparedRuns
+    ) -> LowerOptions:
+        """Print the names of a signature that is named, which the lowered graph lacks."""
+        if runs.inputs.signature is not None:
+            note(f"note: in the signature {runs.inputs.signature}, {names.listing()}")
+        return options
 
     @classmethod
     def apply(cls, graph: Graph, options: LowerOptions, names: SignatureNames) -> Self:

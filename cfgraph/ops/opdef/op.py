@@ -304,7 +304,7 @@ def bound_kernel(node: Node, op: type[Op], xp: ModuleType) -> Kernel:
 
 def _reject_execution(node: Node, *_: object) -> None:
     """Raise Unsupported, as the kernel of a node whose op has none."""
-    hint = "feed its outputs, or fetch what does not need them"
+    hint = "feed its outputs, or what a loop around it returns; or fetch what needs neither"
     raise Unsupported(f"no kernel for {node.op}", node=node, hint=hint, code="CFG701")
 
 

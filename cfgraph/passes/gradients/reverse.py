@@ -257,7 +257,7 @@ def require_own_gradient(node: Node, *, ignore_custom: bool) -> None:
     """Raise Unsupported for a node whose gradient is registered by the program that wrote it."""
     if node.attrs.get(CUSTOM_GRADIENT_ATTR) and not ignore_custom:
         message = f"{node.op} has a custom gradient that is not in the file"
-        hint = "ignore custom gradients to use that of the op instead"
+        hint = "use the gradient of the op instead: --ignore-custom, or ignore_custom=True"
         raise Unsupported(message, node=node, hint=hint, code="CFG507")
 
 

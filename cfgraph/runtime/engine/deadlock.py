@@ -11,7 +11,7 @@ from cfgraph.errors import ExecutionError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
+from cfgraph.ir.traversal import RendezvousKey, joining_merge, rendezvous_key
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.propagate import FrameState, Iteration
 from cfgraph.runtime.engine.quiescent_state import DeviceIteration, QuiescentState
@@ -209,11 +209,13 @@ MISSING_VALUE_CODE: Final = "CFG707"
 
 def explain_dead_fetch(state: QuiescentState, output: Output) -> ExecutionError:
     """The error of a dead fetch, naming the node that killed it."""
+    merge = joining_merge(output.node)
+    fetch = "" if merge is None else f"fetch {merge.name}:0, which joins the branches, or "
     return ExecutionError(
         f"{output.name} is dead: {_DeadnessTracer(state, output.node).explain(output)}",
         node=output.node,
         device=state.executor_of[output.node].device,
-        hint="fetch the Merge that joins the branches, or feed the predicate differently",
+        hint=f"{fetch}feed the predicate differently",
         code="CFG702",
     )
 

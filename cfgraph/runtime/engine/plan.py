@@ -17,15 +17,17 @@ from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import first_names
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, downstream, is_partitioned
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.omitted import find_omission
+from cfgraph.ops.omitted import FEED_OUTPUTS, find_omission
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
 from cfgraph.runtime.engine.references import References
 
 MAX_NAMED_NODES: Final = 5
+NO_KERNEL_CODE: Final = "CFG701"
 # makes the kernel of a node from the kernel that computes the node by itself
 KernelWrapper = Callable[[Kernel, Node], Kernel]
 
@@ -326,15 +328,35 @@ def _runnable_ops(graph: Graph, nodes: Collection[Node]) -> dict[str, type[Op]]:
         listed = "; ".join(_op_with_nodes(op, names) for op, names in missing_kernels.items())
         omission = find_omission(next(iter(missing_kernels)))
         reason = f"; {omission.reason}" if omission else ""
+        hint = omission.hint if omission else FEED_OUTPUTS
+        if hint == FEED_OUTPUTS:
+            hint = _feed_hint(
+                graph, nodes, [graph[x] for xs in missing_kernels.values() for x in xs]
+            )
         raise Unsupported(
             f"no kernel for {listed}{reason}",
             node=next(iter(missing_kernels.values()))[0],
-            hint=omission.hint
-            if omission
-            else "feed their outputs, or fetch what does not need them",
-            code="CFG701",
+            hint=hint,
+            code=NO_KERNEL_CODE,
         )
     return ops
+
+
+def _feed_hint(graph: Graph, running: Collection[Node], missing: Sequence[Node]) -> str:
+    """The outputs to feed of nodes without a kernel; those in a loop cannot be fed."""
+    placed, needed = frames(graph), {*running}
+    inner = next((node for node in missing if placed.of[node] is not placed.root), None)
+    if inner is not None:
+        loop = placed.of[inner].path
+        return f"feed what is computed from the results of the loop {loop}, or do without it"
+    read = dict.fromkeys(
+        use.node.inputs[use.slot].name
+        for node in missing
+        for use in node.uses
+        if use.slot >= 0 and use.node in needed
+    )
+    outputs = [*read] or [f"{node.name}:0" for node in missing]
+    return f"feed {first_names(outputs, MAX_NAMED_NODES)}, or fetch what does not need them"
 
 
 def _possibly_dead(graph: Graph, nodes: Collection[Node]) -> Collection[Node]:

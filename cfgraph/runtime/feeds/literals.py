@@ -16,6 +16,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.nested_text import parse_json
+from cfgraph.ir.units import format_byte_size
 from cfgraph.runtime.feeds.conversion import fit_dtype, integer_limits, out_of_range_error
 
 GENERATORS: Final = ("zeros", "ones", "full", "arange", "uniform", "normal")
@@ -219,8 +220,9 @@ def generate(
     # NumPy limits the product of all sizes but zeros, also of an array without elements
     space = math.prod(size for size in sizes if size) * dtype.numpy.itemsize
     if max(count * dtype.numpy.itemsize, space >> 32) > MAX_GENERATED_BYTES:
-        message = f"{dtype}{list(sizes)} takes more than {MAX_GENERATED_BYTES} bytes"
-        raise UsageError(message, code="CFG033")
+        limit = format_byte_size(MAX_GENERATED_BYTES)
+        message = f"{dtype}{list(sizes)} takes more than {limit}, the limit of generated values"
+        raise UsageError(message, hint="feed an array of a file: @x.npy", code="CFG033")
     if name == "full":
         return np.broadcast_to(_constant(arguments, dtype), sizes).copy()
     if name == "zeros" and dtype is dtypes.string:

@@ -31,6 +31,7 @@ from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.file_io import MAX_BYTES, read_path, read_stream
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.library import calls_of
 from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.nested_text import parse_json
 from cfgraph.ir.shapes import Shape
@@ -140,9 +141,10 @@ def _read_archive(path: str) -> zipfile.ZipFile:
         raise _pickled(path)
     try:
         return zipfile.ZipFile(io.BytesIO(data))
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        message = f"the file is not an .npz archive: {error}"
-        raise InvalidInput(message, path=path, code="CFG030") from None
+    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        hint = "np.savez writes one; a .json file has an object of names and values"
+        message = "the file is not an .npz archive"
+        raise InvalidInput(message, path=path, hint=hint, code="CFG030") from None
 
 
 def _member(archive: zipfile.ZipFile, name: str, path: str) -> Any:
@@ -274,14 +276,23 @@ def _feed_tensor(graph: Graph, name: str, names: Mapping[str, str]) -> Output:
         return fed_tensor(graph, names.get(name, name))
     except UsageError as error:
         inputs = [*names] or [node.name for node in graph if is_input(node)]
-        hint = did_you_mean(name, names) or did_you_mean(name, graph.nodes)
-        hint = hint or _signature_input_hint(graph, name)
+        hint = did_you_mean(name, names) or _signature_input_hint(graph, name)
+        hint = hint or _body_node_hint(graph, name) or did_you_mean(name, graph.nodes)
         if hint is None:
             owner = "signature" if names else "graph"
             listed = f"inputs of the {owner}: {first_names(inputs, _MAX_LISTED)}"
             hint = listed if inputs else error.hint
         message = f"feed {name}: {error.message}"
         raise UsageError(message, hint=hint, code="CFG032") from None
+
+
+def _body_node_hint(graph: Graph, name: str) -> str | None:
+    """Hint for a name that begins with the node of a call, or None."""
+    parts = name.split("/")
+    callers = (graph.nodes.get("/".join(parts[:count])) for count in range(1, len(parts)))
+    if not any(caller is not None and any(calls_of(caller)) for caller in callers):
+        return None
+    return "nodes of functions can be fed in the graph that `cfgraph lower` writes"
 
 
 def _signature_input_hint(graph: Graph, name: str) -> str | None:

@@ -33,6 +33,7 @@ from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.runtime.abstract_run import use_abstract_values
 from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.plan import (
+    NO_KERNEL_CODE,
     ClusterKernels,
     Plan,
     RunSpec,
@@ -197,6 +198,10 @@ def plan_run(
     )
     try:
         return plan(spec)
+    except Unsupported as error:
+        if error.code == NO_KERNEL_CODE and (error.node or "") not in spec.graph:
+            error.hint = f"in the graph that `cfgraph lower` writes, {error.hint}"
+        raise
     except InvalidInput:
         deferred = without_faults(spec)
         if deferred is None:
