@@ -183,7 +183,7 @@ def _functionalize_valid(
 def _retry_decided(functionalizer: Functionalizer, decided: DecidedBranches) -> list[str]:
     """Drop branches that never run, and try again what was rejected; return the dropped names."""
     graph, rules = functionalizer.graph, functionalizer.rules
-    conditions = deadness(graph, free_constants=True)
+    conditions = deadness(graph)
     unread = {node for node in graph if not node.uses}
     if not decided.drop_never_live(conditions):
         return []
@@ -213,8 +213,12 @@ def _prepare(
     decided = DecidedBranches(graph, read, indexed)
     decided.forward_single()
     dropped = [] if fetched is None else drop_unneeded(graph, decided.fetched)
-    conditions, edits = deadness(graph, free_constants=True), graph.edits
-    named = fetched
+    conditions = deadness(graph, free_constants=True)
+    if _drop_constant_branches(graph, decided, conditions):
+        dropped += decided.dropped
+        decided.dropped.clear()
+        conditions = deadness(graph, free_constants=True)
+    edits, named = graph.edits, fetched
     if fetched is None:
         ends, has_results = dead_ends(graph, conditions)
         if has_results:
@@ -227,6 +231,16 @@ def _prepare(
     rules.shapes = infer_shapes(graph)
     decided.fetched, decided.fetched_indices = rules.fetched, rules.fetched_indices
     return _PreparedGraph(rules, conditions, edits, dead, dropped, decided)
+
+
+def _drop_constant_branches(graph: Graph, decided: DecidedBranches, conditions: Deadness) -> bool:
+    """Drop branches that never run if a result is live only because a predicate is constant."""
+    results = decided.fetched or {node for node in graph if not node.uses}
+    dead = [node for node in results if not conditions.always_live(node)]
+    if not dead:
+        return False
+    known = deadness(graph)
+    return any(map(known.always_live, dead)) and decided.drop_never_live(known)
 
 
 def _rules(

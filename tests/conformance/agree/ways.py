@@ -29,6 +29,14 @@ PASSES = (
     "partition",
     "extract",
     "functionalize",
+    "functionalize*",
+)
+# three passes that differed where no two of them do
+_TRIPLES = (
+    ("lower", "optimize", "functionalize"),
+    ("lower", "optimize*", "functionalize*"),
+    ("functionalize", "lower", "partition"),
+    ("functionalize*", "lower", "partition"),
 )
 GRADIENT = "gradient"
 ENGINES = ("tokens", "compiled")
@@ -38,7 +46,7 @@ _EXCLUDED = {
     "cluster*": {*PASSES, GRADIENT},
     "cluster": {GRADIENT},
     "regions": {GRADIENT},
-    "partition": {GRADIENT, "optimize", "optimize*", "partition", "extract", "functionalize"},
+    "partition": {GRADIENT, *PASSES} - {"lower", "cluster", "cluster*", "regions"},
 }
 # for each way in these, one more with the engine `xla`
 _XLA_EVERY = 23
@@ -70,8 +78,8 @@ class Way:
 
 @functools.cache
 def ways(order: int) -> tuple[Way, ...]:
-    """All ways for an order: no pass, every pass, every pair, and gradients between them."""
-    sequences: list[tuple[str, ...]] = [()]
+    """All ways for an order: no pass, every pass and pair, triples, and gradients between them."""
+    sequences: list[tuple[str, ...]] = [(), *_TRIPLES]
     for count in (1, 2):
         sequences += itertools.product(PASSES, repeat=count)
     staged = [
@@ -166,7 +174,8 @@ def _is_dropped(error: str, way: Way) -> bool:
     A list does not record which elements were written, so that it accepts an element that was
     written twice or never.
     """
-    return "TensorArray" in error and bool({"functionalize", "regions"} & {*way.stages})
+    lists = {"functionalize", "functionalize*", "regions"}
+    return "TensorArray" in error and not lists.isdisjoint(way.stages)
 
 
 def _initialize(running: Any, subject: Subject) -> None:
@@ -219,6 +228,8 @@ def _apply(graph: Graph, name: str, wanted: list[str], subject: Subject) -> None
     match name:
         case "functionalize":
             functionalize(graph, [*wanted, *(f"^{name}" for name in init)])
+        case "functionalize*":
+            functionalize(graph)
         case "lower":
             cfgraph.lower(graph)
         case "optimize":
