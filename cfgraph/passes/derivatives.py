@@ -295,9 +295,11 @@ def derivatives(graph: Graph, request: DerivativeRequest) -> list[Derivative]:
     node lies; gradients of lower orders have been added.
     """
     request.require_valid()
+    is_repeated = request.order > 1
+    if is_repeated:
+        require_valid(graph)
     xs, stops, targets = request.xs, request.stop_gradients, list(request.ys)
     weights = None if request.grad_ys is None else list(request.grad_ys)
-    is_repeated = request.order > 1
     opaque = OpaqueGradients.from_graph(graph, request.ys, xs, stops) if is_repeated else None
     results: list[Derivative] = []
     scopes: set[str] = set()  # of the gradients; lowering adds nodes to others

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import cfgraph
+
 INNER = "while/while/add_1"
 
 
@@ -107,3 +109,29 @@ def test_it_is_a_pass_of_a_pipeline(command: Any, counter: Path) -> None:
     single = command("extract", counter, "--outputs", "count", "--inputs", "n")
     text = "extract{outputs=count inputs=n}"
     assert command("pipeline", counter, "-p", text).data == single.data
+
+
+def test_a_faulty_node_that_the_outputs_need_is_reported_before_the_run(command: Any) -> None:
+    text = """
+        p = Placeholder()
+        entered = Enter(p) {frame_name="loop"}
+        sides = RefSwitch(entered)
+    """
+    done = command(
+        "extract", "-", "--outputs", "sides", "--iteration", "0", "-o", "-", stdin=text.encode()
+    )
+    assert (done.code, "CFG110" in done.err) == (3, True)
+
+
+def test_a_faulty_node_elsewhere_does_not_matter_to_a_run(command: Any) -> None:
+    text = """
+        x = Placeholder() {dtype=float32, shape=[]}
+        y = Neg(x)
+        z = Abs(y)
+        faulty = AssignSub(x, y) {T=float32}
+        lonely = _SwitchN(x) {T=float32, num_outs=3}
+    """
+    arguments = ("extract", "-", "--outputs", "z", "--inputs", "y", "--feed", "x=3", "-o", "-")
+    done = command(*arguments, stdin=text.encode())
+    assert done.code == 0
+    assert cfgraph.loads(done.data)["y"].attr("value").array == -3

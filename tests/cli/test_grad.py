@@ -459,3 +459,24 @@ def test_default_xs_that_nothing_leads_from_are_counted(command: Any, line: Path
     assert done.code == 1
     listed = command("grad", line, "--ys", "other", "--xs", hidden[0]["x"])
     assert "no path leads to other:0" in listed.err
+
+
+def test_a_faulty_node_elsewhere_is_reported_for_every_order(command: Any) -> None:
+    text = """
+        x = Placeholder() {dtype=float32, shape=[]}
+        y = While(x) {T=(float32), cond=@more, body=@same}
+        index = Placeholder() {dtype=int32, shape=[]}
+        sides = _SwitchN(index) {T=int32, num_outs=3}
+        first = Identity(sides)
+
+        function more(x: float32) -> (b: bool) {
+          c = IsNan(x)
+          return b = c:y:0
+        }
+        function same(x: float32) -> (y: float32) {
+          return y = x
+        }
+    """
+    for order in ("1", "2"):
+        done = command("grad", "-", "--ys", "y", "--order", order, "-o", "-", stdin=text.encode())
+        assert (done.code, "_SwitchN reads 2 inputs" in done.err) == (3, True)
