@@ -32,6 +32,7 @@ from cfgraph.ops.opdef.op import (
 )
 from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope
 from cfgraph.passes.optimize.calls import LOWERED_ATTR
+from cfgraph.runtime.engine.references import References, dereference
 from cfgraph.runtime.engine.step import RunStep
 
 OutputValues = dict[Output, Any]
@@ -69,8 +70,8 @@ def run_functional(
     try:
         require_valid_nodes(graph, nodes)
         with np.errstate(all="ignore"), limited(timeout=timeout):
-            interpreter.run(nodes, values)
-        return [values[tensor] for tensor in fetches]
+            interpreter.run(nodes, values, References(nodes, frozenset(feeds)))
+        return [dereference(values[tensor]) for tensor in fetches]
     except RunTimeout:
         raise
     except _FALLBACK_ERRORS:
@@ -87,19 +88,29 @@ class _FunctionalInterpreter:
         self.step = step
         self.max_iterations = max_iterations
         self.running: list[str] = []
+        self._references: dict[FunctionGraph, References] = {}
         # the call sites and iterations of what runs
         self.streams: StreamScope = GRAPH
 
-    def run(self, nodes: Sequence[Node], values: OutputValues) -> None:
+    def run(self, nodes: Sequence[Node], values: OutputValues, references: References) -> None:
         """Run nodes in topological order, except nodes that already have values."""
         for node in topological_order(nodes).nodes:
             if _has_values(node, values):
                 continue
             if any(tensor not in values for tensor in node.inputs):
                 raise _unsupported_error(node)
-            outputs = self.node(node, [values[tensor] for tensor in node.inputs])
+            outputs = self.node(node, self.inputs(node, values, references))
             for port, value in enumerate(outputs):
                 values.setdefault(node.output(port), value)
+
+    def inputs(self, node: Node, values: OutputValues, references: References) -> list[Any]:
+        """The inputs of a node; what a function receives by reference stays a reference."""
+        inputs = [values[tensor] for tensor in node.inputs]
+        if node.op not in self.instances.library:
+            read = {*references.deref_slots(node)}.difference(references.forwarded_slots(node))
+            for slot in read:
+                inputs[slot] = dereference(inputs[slot])
+        return inputs
 
     def node(self, node: Node, inputs: list[Any]) -> tuple[Any, ...]:
         """Return the outputs of one node."""
@@ -174,7 +185,9 @@ class _FunctionalInterpreter:
             required += [each for each in body.graph if self._has_effect(each)]
         outer, self.streams = self.streams, self.streams.inside(node, label, iteration)
         self.running.append(func.name)
-        self.run(ancestors(body.graph, required), values)
+        if body not in self._references:
+            self._references[body] = References(body.graph, frozenset(outputs))
+        self.run(ancestors(body.graph, required), values, self._references[body])
         self.running.pop()
         self.streams = outer
         return tuple(values[tensor] for tensor in body.returns)

@@ -225,3 +225,34 @@ def test_effects_that_no_output_needs_run_where_tensorflow_runs_them(call: str) 
     for cell in point.variables([graph["after"]]).values():
         point.set(cell, np.float32(4))
     assert point.run_functional(["after:0"]) == point.run(["after:0"]) == [CALLS[call]]
+
+
+def test_a_reference_is_read_where_an_op_expects_the_value() -> None:
+    text = """
+        p = Placeholder() {dtype=bool, shape=[]}
+        w = VariableV2() {dtype=float32, shape=[2,2], container="", shared_name=""}
+        two = Const() {dtype=float32, value=float32[2,2]:[[1,2],[3,4]]}
+        start = Assign(w, two)
+        same = Identity(w, ^start)
+        before = MatMul(same, two, ^start)
+        more = AssignAdd(w, two, ^before)
+        after = MatMul(same, w, ^more)
+        out = If(p, after, w, ^more) {Tin=(float32, float32), Tout=(float32), \
+then_branch=@sum, else_branch=@sum}
+
+        function sum(a: float32, b: float32) -> (c: float32) {
+          d = AddV2(a, b)
+          return c = d:z:0
+        }
+    """
+    graph = cfgraph.loads(text.encode(), "graph")
+    point = EvaluationPoint(graph, {"p:0": np.bool_(True)})
+    values = point.run_functional(["out:0", "after:0"])
+    assert values is not None
+    assert [value.tolist() for value in values] == [
+        [[30, 44], [66, 96]],
+        [[28, 40], [60, 88]],
+    ]
+    assert [value.tolist() for value in point.run(["out:0", "after:0"])] == [
+        value.tolist() for value in values
+    ]
