@@ -93,12 +93,12 @@ def test_runs_that_differ_name_the_first_wrong_node(
     done = command("diff", "--run", counter, other, "--feed", "n=3")
     assert done.code == 1
     assert done.lines == [
-        "count:0: the value differs",
-        "  A int32[] 3, B int32[] 4",
         "first diverging node: while/add/y (Const) in /while/while_context[0], iteration 0",
         "  the value differs, output 0",
         "  A int32[] 1, B int32[] 2",
         "  attr value: - int32[]:1  + int32[]:2",
+        "count:0: the value differs",
+        "  A int32[] 3, B int32[] 4",
         "found in case 1, with --feed n=3",
     ]
 
@@ -176,7 +176,7 @@ def test_fetches_without_a_common_order_are_compared_in_several_runs(
     files[0].write_text(NEGATED)
     files[1].write_text(SQUARED)
     done = command("diff", *files, "--run")
-    assert (done.code, done.lines[0]) == (1, "value:0: the value differs")
+    assert (done.code, "value:0: the value differs" in done.lines) == (1, True)
     assert not any("early" in line for line in done.lines)
 
 

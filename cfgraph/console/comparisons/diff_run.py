@@ -46,7 +46,7 @@ _DIGITS: Final = 12
 
 
 def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
-    """Print the differences, the first diverging node, and the inputs, or report equality."""
+    """Print the first diverging node, the differences, and the inputs, or report equality."""
     if delta.lowered:
         out.line(
             "A was lowered before the run: not all of its functions can be called directly",
@@ -65,6 +65,8 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
         if delta.cases:
             out.line(f"everything else agrees: {_agreement_text(delta)}", "dim")
         return
+    if delta.first is not None:
+        print_first_divergence(out, delta.first, graphs)
     for gap in delta.gaps if full else delta.gaps[:MAX_DIFFERENCES]:
         _print_difference(out, gap)
     if len(delta.gaps) > MAX_DIFFERENCES and not full:
@@ -75,7 +77,8 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
             out.line(f"  at {where}")
         for line in (delta.failure.hint or "").splitlines():
             out.line(f"  {line}", "dim")
-    print_first_divergence(out, delta.first, graphs)
+    if delta.first is None:
+        out.line("no earlier node that both graphs contain diverges", "dim")
     options = case_options(delta, graphs)
     out.line(f"found in case {delta.cases}{options and ', with '}{options}", "dim")
 
@@ -170,11 +173,8 @@ def _npy_files(arrays: Mapping[str, Any]) -> Iterable[tuple[str, bytes]]:
         yield name, stream.getvalue()
 
 
-def print_first_divergence(out: Page, first: Divergence | None, graphs: Sequence[Graph]) -> None:
+def print_first_divergence(out: Page, first: Divergence, graphs: Sequence[Graph]) -> None:
     """Print the first diverging node, and how it differs between the graphs."""
-    if first is None:
-        out.line("no earlier node that both graphs contain diverges", "dim")
-        return
     port = "" if first.port is None else f", output {first.port}"
     out.spans(
         [
