@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.errors import DOCUMENTATION, CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.names import did_you_mean
@@ -63,6 +63,11 @@ def similar_code_hint(code: str) -> str | None:
 
 
 LEVELS = ("error", "warning", "note")
+# for a fault in a graph with _Sends, whose author may be `partition`
+PARTITION_HINT: Final = (
+    "partition the original graph again; if `cfgraph partition` wrote this one, that is a bug: "
+    "please report it"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def test_a_device_without_a_control_loop_stays_in_its_first_iteration() -> None:
         "frame /loop[1], waits for 'sum' from cpu:1: the loop 'loop' ended there at iteration 0"
         in error.message
     )
-    assert "control loop" in (error.hint or "")
+    assert "control loop: partition the original graph again" in (error.hint or "")
 
 
 def test_a_loop_that_never_begins_on_the_device_that_should_send() -> None:
@@ -90,6 +90,31 @@ def test_a_deadlock_names_the_frame_path_of_nested_loops() -> None:
     error = deadlock_error(text, {"n_outer": 2, "n_inner": 2})
     assert error.frame == "/outer[2]/inner[1]"
     assert "'next_in' forwarded nothing to /outer[2]/inner[1]" in error.message
+
+
+def test_a_recv_that_waits_in_each_iteration_is_listed_once() -> None:
+    counter = """
+n = Placeholder() {dtype=int32, shape=[]}
+zero = Const() {dtype=int32, value=int32[]:0}
+enter = Enter(zero) {frame_name="loop", parallel_iterations=20}
+limit = Enter(n) {frame_name="loop", is_constant=true, parallel_iterations=20}
+merge = Merge(enter, next)
+less = Less(merge, limit)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+one = Const(^switch) {dtype=int32, value=int32[]:1}
+add = AddV2(switch:1, one)
+next = NextIteration(add)
+lost = _Recv(^merge) {RECV B->A lost int32}
+used = Neg(lost)
+out = Exit(switch)
+"""
+    text = partitioned(A=counter, B="other = Const() {dtype=int32, value=int32[]:0}")
+    with pytest.raises(ExecutionError) as caught:
+        session(text).run(targets=["used"], feeds={"n": 15})
+    first, second = caught.value.message.splitlines()
+    assert "16 Recvs wait" in first
+    assert "'lost' on cpu:0, frame /loop[0] to /loop[15] (16 iterations), waits for" in second
 
 
 def test_two_transfers_of_one_key_are_refused() -> None:

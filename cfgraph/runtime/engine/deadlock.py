@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from cfgraph.analysis.findings import PARTITION_HINT
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
@@ -24,11 +26,11 @@ _PAIR_HINT: Final = (
     "a _Send and its _Recv have the same tensor_name, send_device and recv_device; "
     "`cfgraph partition` makes both"
 )
-_LOOP_HINT: Final = (
-    "a device that runs part of a loop needs a control loop; `cfgraph partition` makes it"
-)
+_LOOP_HINT: Final = f"a device that runs part of a loop needs a control loop: {PARTITION_HINT}"
 
 
+# of iterations, in a reason
+_NUMBER: Final = re.compile(r"\d+")
 # the loops around an iteration, outermost first, with the iteration of each
 FramePath = tuple[tuple[str, int], ...]
 
@@ -80,18 +82,23 @@ def blocked_recvs(state: QuiescentState, rendezvous: Rendezvous) -> list[Blocked
 
 
 def deadlock_error(blocked: Iterable[tuple[BlockedRecv, NotSent]]) -> ExecutionError:
-    """The error that lists waiting Recvs, root causes first."""
+    """The error that lists waiting Recvs, root causes first, once for all iterations."""
     ordered = sorted(blocked, key=lambda pair: pair[1].follows)
     many = f"{len(ordered)} Recvs wait" if len(ordered) > 1 else "a Recv waits"
     lines = [f"nothing is left to run, and {many} for a message:"]
     waits: dict[str, str] = {}
-    for recv, missing in ordered[:MAX_LISTED_RECVS]:
+    groups: dict[tuple[str, str], list[tuple[BlockedRecv, NotSent]]] = {}
+    for recv, missing in ordered:
+        groups.setdefault((recv.node, _NUMBER.sub("", missing.reason)), []).append((recv, missing))
+    for group in islice(groups.values(), MAX_LISTED_RECVS):
+        recv, missing = group[0]
         sender = short_device_name(recv.key.send_device)
         reason = f"waits for {recv.key.tensor_name!r} from {sender}: {missing.reason}"
-        lines.append(f"{recv.node!r} on {recv.device}, frame {recv.frame}, {reason}")
+        others = f" to {group[-1][0].frame} ({len(group)} iterations)" if len(group) > 1 else ""
+        lines.append(f"{recv.node!r} on {recv.device}, frame {recv.frame}{others}, {reason}")
         waits.setdefault(recv.node, reason)
-    if len(ordered) > MAX_LISTED_RECVS:
-        lines.append(f"and {len(ordered) - MAX_LISTED_RECVS} more")
+    if len(groups) > MAX_LISTED_RECVS:
+        lines.append(f"and {len(groups) - MAX_LISTED_RECVS} more")
     first, missing = ordered[0]
     error = ExecutionError(
         "\n  ".join(lines),
