@@ -21,6 +21,8 @@ def test_a_pass_outputs_the_golden_graph(path: Path, update: bool) -> None:
     changed = bool(golden.apply(graph))
     assert changed == (cfgraph.dumps(graph) != before)
     after = cfgraph.dumps(graph, "graph").decode()
+    # the differing line says more than a run that deadlocks
+    assert update or after == golden.after
     require_valid(graph)
     if golden.is_idempotent:
         assert not golden.apply(graph)
@@ -29,7 +31,6 @@ def test_a_pass_outputs_the_golden_graph(path: Path, update: bool) -> None:
     golden.check_all_ran(graph)
     if update:
         golden.write(after)
-    assert after == GoldenFile.read(path).after
 
 
 def test_every_golden_file_is_run() -> None:
