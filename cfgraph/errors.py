@@ -120,6 +120,17 @@ class InvalidInput(CfgraphError):
         )
 
 
+class InvalidResult(RuntimeError):
+    """A pass made an invalid graph from a valid one, which is a bug; `findings` are its errors."""
+
+    def __init__(self, pass_name: str, findings: Sequence[Any]) -> None:
+        first = findings[0]
+        at = f" at node {first.node!r}" if first.node else ""
+        text = f"{first.code}{at}: {first.message}"
+        super().__init__(_clipped(f"{pass_name} made an invalid graph; this is a bug: {text}"))
+        self.findings = tuple(findings)
+
+
 class Unsupported(CfgraphError):
     """A valid graph that needs something cfgraph lacks: a kernel, a gradient, an extra."""
 

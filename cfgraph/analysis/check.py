@@ -16,7 +16,7 @@ from cfgraph.analysis.check_late_enters import late_enter_findings
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource, deadness
 from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
 from cfgraph.analysis.endless_loops import endless_loop_findings
-from cfgraph.analysis.findings import LEVELS, Finding
+from cfgraph.analysis.findings import LEVELS, PARTITION_HINT, Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import sinks
 from cfgraph.analysis.tables import table_findings
@@ -30,7 +30,7 @@ from cfgraph.ir.names import name_list
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import joining_merge
+from cfgraph.ir.traversal import is_partitioned, joining_merge
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.rich_display import DisplayedReport
 
@@ -208,13 +208,16 @@ def _race_finding(
 def _never_runs(analysis: Deadness, graph: Graph) -> Iterator[Finding]:
     """Findings on nodes that never run although all their sources may."""
     dead = {node for node in graph if analysis.never_live(node)}
+    hint = "it waits for several branches of a conditional; use a Merge to select the live one"
+    if is_partitioned(graph):
+        hint = PARTITION_HINT
     for node in graph:
         sources = node.predecessors
         if node in dead and not any(source in dead for source in sources):
-            yield _never_runs_finding(analysis, node)
+            yield _never_runs_finding(analysis, node, hint)
 
 
-def _never_runs_finding(analysis: Deadness, node: Node) -> Finding:
+def _never_runs_finding(analysis: Deadness, node: Node, hint: str) -> Finding:
     where = frame_location(analysis.frames, node)
     never = [tensor.name for tensor in node.inputs if analysis.never_live(tensor)]
     if never:
@@ -225,7 +228,6 @@ def _never_runs_finding(analysis: Deadness, node: Node) -> Finding:
     ]
     shown = ", ".join(repr(name) for name in names[:_SHOWN]) + ", …" * (len(names) > _SHOWN)
     message = f"the node never runs: its inputs {shown} are never live at once"
-    hint = "it waits for several branches of a conditional; use a Merge to select the live one"
     return Finding("CFG221", "warning", message, node.name, hint, tuple(names), where)
 
 

@@ -20,7 +20,7 @@ from cfgraph.analysis.gradient_paths import (
     format_path,
     gradient_path_through,
 )
-from cfgraph.analysis.verify.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Output, require_graph
@@ -162,9 +162,9 @@ def _add_gradients(
             if options.recompute is None
             else differentiate_with_checkpoints(graph, request, options.recompute)
         )
+        require_valid_result(graph, "gradients")
         if with_gradient:
             lower(graph)
-        require_valid(graph)
     return [None if x is None else x.name for x in results]
 
 

@@ -345,3 +345,45 @@ def test_the_answer_in_json_stays_whole_next_to_a_timeline(command: Any, counter
 def test_a_graph_that_is_not_placed_requires_devices(command: Any, counter: Path) -> None:
     done = command("partition", counter, "-o", "/dev/null")
     assert (done.code, "--devices cpu:0,gpu:0" in done.err) == (2, True)
+
+
+def test_an_invalid_result_ends_the_command_as_a_bug(
+    command: Any, counter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = cfgraph.Graph.create
+
+    def create_broken(graph: Any, name: str, op: str, *rest: Any, **options: Any) -> Any:
+        return create(graph, f"{name}?" if op == "_Send" else name, op, *rest, **options)
+
+    monkeypatch.setattr(cfgraph.Graph, "create", create_broken)
+    done = cut(command, counter, *BODY_ON_GPU)
+    assert (done.code, done.data) == (70, b"")
+    assert "partition made an invalid graph; this is a bug: CFG102 at node" in done.err
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("CFG109", "a = Neg(b) {T=float32} @A\nb = Neg(a) {T=float32} @A"),
+        (
+            "CFG221",
+            "p = Placeholder() {dtype=bool, shape=[]} @A\nx = Switch(p, p) @A\n"
+            "a = Identity(x) @A\nb = Identity(x:1, ^a) @A",
+        ),
+    ],
+)
+def test_a_fault_of_a_partitioned_graph_is_not_blamed_on_its_reader(
+    command: Any, code: str, text: str
+) -> None:
+    devices = [f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(2)]
+    key = 'tensor_name="k", send_device="@A", recv_device="@B", send_device_incarnation=1'
+    text += f"""
+c = Const() {{dtype=float32, value=float32[]:1}} @A
+s = _Send(c) {{{key}}} @A
+r = _Recv() {{tensor_type=float32, {key}}} @B"""
+    for letter, device in zip("AB", devices, strict=True):
+        text = text.replace(f'"@{letter}"', f'"{device}"').replace(f"@{letter}", f'@"{device}"')
+    done = command("check", "-", stdin=text.encode())
+    assert f"[{code}]" in done.out
+    assert "partition the original graph again" in done.out
+    assert "NextIteration" not in done.out

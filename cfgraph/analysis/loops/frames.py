@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from cfgraph.analysis.findings import Finding, require_no_findings
+from cfgraph.analysis.findings import PARTITION_HINT, Finding, require_no_findings
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
-from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, Role
+from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, SEND, Role
 from cfgraph.ir.traversal import NO_SENDERS, topological_order
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
@@ -192,6 +192,8 @@ def cycle_findings(cycles: Sequence[tuple[Node, ...]], nodes: Iterable[Node]) ->
         names, (first, *related) = describe_cycle(cycle, places)
         message = f"nodes wait for each other in a cycle: {names}"
         hint = "a loop closes through a NextIteration that feeds a Merge directly"
+        if any(ROLES[node.op] is SEND for node in places):
+            hint = PARTITION_HINT
         yield Finding("CFG109", "error", message, first, hint, tuple(related))
 
 

@@ -15,7 +15,7 @@ from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.verify import device_rules, function_rules, graph_rules
 from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRule
 from cfgraph.analysis.verify.function_rules import body_graph
-from cfgraph.errors import CfgraphError
+from cfgraph.errors import CfgraphError, InvalidResult
 from cfgraph.ir.function_graph import (
     FunctionGraph,
     FunctionGraphs,
@@ -120,6 +120,12 @@ def require_valid(graph: Graph, bodies: FunctionGraphs | None = None) -> None:
     findings = _findings(graph, bodies=bodies).all
     if errors := [finding for finding in findings if finding.level == "error"]:
         require_no_findings(errors)
+
+
+def require_valid_result(graph: Graph, pass_name: str) -> None:
+    """Raise InvalidResult if a pass made an invalid graph from a valid one."""
+    if errors := [finding for finding in _findings(graph).all if finding.level == "error"]:
+        raise InvalidResult(pass_name, errors)
 
 
 def require_valid_nodes(graph: Graph, nodes: Iterable[Node]) -> None:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from cfgraph.analysis.liveness_rules import liveness_rule, require_liveness_mode
-from cfgraph.analysis.verify.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import COLOCATION_PREFIX
@@ -144,7 +144,7 @@ def _lower_and_cluster(graph: Graph, cluster_lowered: Callable[[], Clustering]) 
             op_of=ops,
         )
         if report:
-            require_valid(graph)
+            require_valid_result(graph, "cluster")
     return report
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.liveness_rules import liveness_rule
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.verify.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
@@ -112,7 +112,7 @@ def functionalize(
             changed = converter_form(graph, nodes or {node for node in graph if not node.uses})
             report = replace(report, rewrites=report.rewrites + changed, after=op_counts(graph))
         if report:
-            require_valid(graph)
+            require_valid_result(graph, "functionalize")
     return report
 
 

@@ -20,10 +20,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
-from cfgraph.analysis.verify.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import Unsupported
 from cfgraph.ir.devices import COLOCATION_PREFIX
-from cfgraph.ir.function_graph import FunctionGraphs
+from cfgraph.ir.function_graph import FunctionGraphs, is_polymorphic
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
@@ -128,6 +128,8 @@ def lower(
     """
     bodies: FunctionGraphs = {}
     require_valid(graph, bodies)
+    # a polymorphic function may have more bodies than are verified
+    is_verified = not any(map(is_polymorphic, graph.functions.values()))
     # a graph without functions has nothing to lower
     guarded = bool(graph.functions) or unfuse
     with paused_gc(), unchanged_on_error(graph) if guarded else nullcontext():
@@ -135,11 +137,19 @@ def lower(
         if unfuse:
             report = _with_unfused(graph, report)
         if report:
-            require_valid(graph)
+            _require_valid_result(graph, is_verified=is_verified)
     return report
 
 
 LOCATORS[lower.__code__] = pass_position
+
+
+def _require_valid_result(graph: Graph, *, is_verified: bool) -> None:
+    """Raise InvalidResult for a fault of the pass, InvalidInput for one of the input."""
+    if is_verified:
+        require_valid_result(graph, "lower")
+    else:
+        require_valid(graph)
 
 
 def _lower_graph(

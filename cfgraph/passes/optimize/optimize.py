@@ -18,7 +18,7 @@ from functools import partial
 from importlib import import_module
 from typing import Final
 
-from cfgraph.analysis.verify.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.gc_pause import paused_gc
@@ -115,7 +115,7 @@ def optimize(
         applied += optimize_functions(graph, apply, kept_loops)
         remove_uncalled_functions(graph, graph.functions.keys() - called)
         if applied:
-            require_valid(graph)
+            require_valid_result(graph, "optimize")
     counts = Counter(rewrite.rule for rewrite in applied)
     return Optimization(
         rewrites=len(applied),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.verify.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.registry import ROLES
@@ -82,7 +82,7 @@ def partition(graph: Graph, *, fan_out: int | None = None) -> Partitioning:
             devices = node_devices(graph)
         report = _PartitionRun(graph, devices).run(lowered, fan_out)
         if report:
-            require_valid(graph)
+            require_valid_result(graph, "partition")
     return report
 
 
