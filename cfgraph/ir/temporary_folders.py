@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import create_temporary_file, is_leftover, lock_file, temporary_prefix
 
 # folders, the process that owns each, and the descriptor of its locked file
@@ -20,18 +21,33 @@ _folders: Final[dict[Path, tuple[int, int]]] = {}
 
 
 def create_temporary_folder() -> Path:
-    """A new, empty folder that only this user can read; it is removed when the process ends."""
-    parent = Path(tempfile.gettempdir())
-    for name in os.listdir(parent):
-        if is_leftover(parent / name, is_folder=True):
-            _remove_unlocked(parent / name)
+    """A new, empty folder that only this user can read; it is removed when the process ends.
+
+    Raises UsageError on a full disk.
+    """
+    try:
+        parent = Path(tempfile.gettempdir())
+        for name in os.listdir(parent):
+            if is_leftover(parent / name, is_folder=True):
+                _remove_unlocked(parent / name)
+        return _create_in(parent)
+    except OSError as error:
+        message = f"a temporary folder cannot be created: {error.strerror}"
+        raise UsageError(message, hint="$TMPDIR names a folder with more space") from None
+
+
+def _create_in(parent: Path) -> Path:
     if not _folders:
         atexit.register(remove_temporary_folders)
     outer = Path(tempfile.mkdtemp(prefix=temporary_prefix(), dir=parent))
-    descriptor, _ = create_temporary_file(outer)
-    _folders[outer] = os.getpid(), descriptor
-    folder = outer / "content"
-    folder.mkdir()
+    try:
+        descriptor, _ = create_temporary_file(outer)
+        _folders[outer] = os.getpid(), descriptor
+        folder = outer / "content"
+        folder.mkdir()
+    except OSError:
+        shutil.rmtree(outer, ignore_errors=True)
+        raise
     return folder
 
 

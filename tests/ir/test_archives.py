@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import ExecutionError, InvalidInput
+from cfgraph.errors import ExecutionError, InvalidInput, UsageError
 from cfgraph.ir import file_io, temporary_folders
 from cfgraph.ir.files import load, loads, open_graph
 from cfgraph.ir.serde import archives
@@ -300,6 +301,24 @@ def test_an_encrypted_archive_says_so() -> None:
     data[6] |= 1
     data[entry + 8] |= 1
     assert rejection(bytes(data)).message == "the archive is encrypted"
+
+
+@pytest.mark.parametrize("name", ["mkdtemp", "create_temporary_file"])
+def test_a_full_disk_for_temporary_files_is_an_error_with_a_hint(
+    fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "hub.tar"
+    path.write_bytes(tarred(tree(fixtures / "saved_model")))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    owner = tempfile if name == "mkdtemp" else temporary_folders
+    monkeypatch.setattr(owner, name, fail)
+    with pytest.raises(UsageError, match="cannot be created: No space left") as caught:
+        cfgraph.restore(path)
+    assert "$TMPDIR" in str(caught.value.hint)
+    assert os.listdir(tmp_path) == ["hub.tar"]
 
 
 def test_what_is_unpacked_is_removed_at_exit(fixtures: Path, tmp_path: Path) -> None:

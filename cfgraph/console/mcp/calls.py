@@ -78,11 +78,10 @@ class ToolRunner:
         try:
             tool = find_tool(name)
             words = tool.command_line(self._checked(tool.input_schema(), arguments), self.roots)
+            return self._call(tool, words, lifeline)
         except CfgraphError as error:
             return ToolAnswer({}, _error_text(error.to_json()))
-        try:
-            return self._call(tool, words, lifeline)
-        except OSError as error:  # a full disk
+        except OSError as error:
             message = f"error: a temporary file cannot be written: {error.strerror}"
             return ToolAnswer({}, f"{message}\nhint: $TMPDIR names a folder with more space")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import stat
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,20 @@ def test_an_entry_that_is_a_folder_is_no_error(folder: Path, generated: list[Any
 def test_a_folder_that_cannot_be_written_is_no_error(generated: list[Any]) -> None:
     assert [counted(Path("/dev/null/cache")) for _ in range(2)] == [[5]] * 2
     assert len(generated) == 2
+
+
+def test_a_full_disk_is_no_error_and_leaves_no_part_of_an_entry(
+    folder: Path, generated: list[Any]
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    action = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        assert [counted(folder) for _ in range(2)] == [[5]] * 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, action)
+    assert (len(generated), list(folder.iterdir())) == (2, [])
 
 
 def test_the_oldest_entries_are_removed(folder: Path) -> None:
