@@ -320,6 +320,8 @@ def test_random_ops_in_launches_draw_each_their_own_numbers(engine: str) -> None
     assert len({array.tobytes() for array in drawn}) == 4
     again = session(RANDOM, engine=engine).run(names)
     np.testing.assert_array_equal(drawn, again)
+    inlined = session(RANDOM, engine=engine).run(["a:0", "b:0", "two:0", "two:1"])
+    np.testing.assert_array_equal(drawn, inlined)
 
 
 CONSTANT_FIRST = """
