@@ -96,3 +96,24 @@ def test_a_faulty_node_can_be_fetched_where_it_is_dead(folder: Path) -> None:
     session = cfgraph.Session(cfgraph.load(folder / "references.pb"))
     feeds = {"x": np.zeros([1, 8], np.float32), "is_training": False}
     assert session.run(["bn/cond/AssignSub"], feeds, allow_dead=True) == [None]
+
+
+def test_a_table_keeps_its_initializer_though_a_branch_is_faulty() -> None:
+    found = graph("""
+        words = Placeholder() {dtype=string, shape=[?]}
+        p = Placeholder() {dtype=bool, shape=[]}
+        table = HashTableV2() {key_dtype=string, value_dtype=float32}
+        keys = Const() {dtype=string, value=string[2]:["cat", "dog"]}
+        values = Const() {dtype=float32, value=float32[2]:[1, 2]}
+        init = LookupTableImportV2(table, keys, values)
+        missing = Const() {dtype=float32, value=float32[]:-1}
+        x = LookupTableFindV2(table, words, missing)
+        s = Switch(x, p)
+        bad = AssignSub(s:1, s:1) {T=float32}
+        t = Neg(s:1, ^bad)
+        y = Merge(s:0, t)
+    """)
+    cfgraph.freeze(found, outputs=["y"], values={"p": False})
+    session = cfgraph.Session(found)
+    session.run([], {}, ["init"])
+    assert session.run(["y"], {"words": ["dog"]})[0].tolist() == [2]

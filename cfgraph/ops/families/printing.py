@@ -215,7 +215,9 @@ class _FaultyNode(Op):
     @staticmethod
     def error(node: Node | BodyNode, name: str) -> InvalidInput:
         """The error, at a node of this name."""
-        texts = {key: node.attrs[key].decode() for key in ("code", "message", "hint")}
+        texts = {
+            key: node.attrs[key].decode(errors="replace") for key in ("code", "message", "hint")
+        }
         return InvalidInput(
             texts["message"], node=name, code=texts["code"], hint=texts["hint"] or None
         )

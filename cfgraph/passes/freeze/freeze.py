@@ -138,8 +138,8 @@ def freeze(
     known = _values_by_key(graph, variables)
     unknown = [name for name in _array_names(variables) if ("", name) not in known]
     with paused_gc(nodes=size), unchanged_on_error(graph):
-        deferred = defer_faults(graph, needed)
         freezer = _Freezer(graph, known, wanted, list(keep_variables), drop_updates)
+        deferred = defer_faults(graph, [*needed, *freezer.table_initializers()])
         freezer.set_inputs(values or {})
         freezer.run()
         if deferred:
@@ -285,6 +285,10 @@ class _Freezer:
             self.count += lower(self.graph).rewrites
             self.run()
         require_no_faulty_nodes(self.graph)
+
+    def table_initializers(self) -> list[Node]:
+        """The nodes that write the tables that outputs need."""
+        return [self.graph[name] for table in self._used_tables() for name in table.initializers]
 
     def _used_tables(self) -> Iterator[KeptTable]:
         """The tables that outputs need, with the nodes that write them."""
