@@ -205,12 +205,16 @@ def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
 
 
 def _outputs_of(graph: Graph, graph_frames: Frames) -> Iterator[Endpoint]:
-    """The likely outputs; values of variables, then unused loop results, come last."""
+    """The likely outputs, results of a function first; values of variables, then unused loop
+    results, come last.
+    """
     shapes = StaticShapes({}, {}, {}) if structural_errors(graph) else infer_shapes(graph)
     tensors = sinks(graph, graph_frames)
+    results = {*function_results(tensors)}
 
-    def order(tensor: Output) -> tuple[bool, bool]:
-        return role_of(tensor.node) is Role.EXIT, _is_variable_value(tensor)
+    def order(tensor: Output) -> tuple[bool, bool, bool]:
+        is_exit = role_of(tensor.node) is Role.EXIT
+        return tensor not in results, is_exit, _is_variable_value(tensor)
 
     for tensor in sorted(tensors, key=order):
         yield Endpoint(tensor.name, format_type(tensor.dtype, shapes[tensor]))

@@ -195,3 +195,15 @@ def test_the_tour_begins_without_a_note_on_what_to_read(root: Path, tmp_path: Pa
         [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
+
+
+def test_results_of_a_function_are_the_first_outputs_that_are_shown(
+    command: Any, write: Any
+) -> None:
+    text = """
+        x = Placeholder() {dtype=float32, shape=[]}
+        range = Neg(x)
+        Identity = Exp(x)
+    """
+    shown = command("show", write(text)).out
+    assert shown.index("Identity:0") < shown.index("range:0")
