@@ -22,7 +22,7 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ops.opdef.op import is_cluster_call, lookup, may_write
-from cfgraph.ops.opdef.random_streams import GRAPH, draws
+from cfgraph.ops.opdef.random_streams import GRAPH, call_annotations, draws
 from cfgraph.passes.cluster.formation.compilable import constant_values
 from cfgraph.passes.functionalize.function_body import ArgumentNames, base_dtypes
 
@@ -83,6 +83,7 @@ def encapsulate(
         Nresources=len(resources),
         Tresults=base_dtypes(results),
         function=Func(name),
+        attrs=call_annotations([function], graph.functions),
     )
     new_names = {tensor.name: launch.output(port).name for port, tensor in enumerate(results)}
     _redirect_consumers(graph, body.members, results, launch)
