@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.errors import CfgraphError
+from cfgraph.errors import CfgraphError, ExecutionError
+from cfgraph.limits import limited
 from cfgraph.ops.opdef.stablehlo_modules import ModuleCall
 from cfgraph.runtime.stablehlo.module_process import module_bodies, run_module
 
@@ -80,14 +81,42 @@ def test_a_call_that_could_damage_the_process_is_rejected(body: str, message: st
     assert message in caught.value.message
 
 
-def exported(function: Callable[..., Any]) -> tuple[bytes, ModuleCall]:
+def exported(function: Callable[..., Any], like: Any = INPUT) -> tuple[bytes, ModuleCall]:
     import jax
 
-    made = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct(INPUT.shape, INPUT.dtype))
+    made = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct(like.shape, like.dtype))
     types = tuple(item.dtype for item in made.out_avals)
     version = made.calling_convention_version
     data = bytes(made.mlir_module_serialized)
     return data, ModuleCall(data, version, ("CPU",), output_types=types)
+
+
+@pytest.mark.parametrize("size", [4, 1 << 18])
+def test_an_argument_that_has_changed_is_read_again(size: int) -> None:
+    import jax.export  # noqa: F401 - a module of its own
+
+    value = np.zeros(size, np.float32)
+    _, call = exported(lambda x: (x + 1, x[-1]), value)
+    kept = []
+    for number in range(3):
+        value[-1] = number
+        whole, last = run_module(call, [value])
+        assert (whole[0], whole[-1], last) == (1, number + 1, number)
+        kept.append(whole)
+    assert [array[-1] for array in kept] == [1, 2, 3], "results stay"
+    value.flags.writeable = False
+    for _ in range(2):
+        assert run_module(call, [value])[1] == 2
+
+
+def test_a_result_beyond_the_memory_limit_is_rejected() -> None:
+    import jax.export  # noqa: F401 - a module of its own
+    import jax.numpy as jnp
+
+    _, call = exported(lambda x: jnp.broadcast_to(x[0, 0], (1 << 20, 1)))
+    with limited(max_memory=1 << 20), pytest.raises(ExecutionError, match="limit is 1048576"):
+        run_module(call, [INPUT])
+    assert run_module(call, [INPUT])[0].shape == (1 << 20, 1)
 
 
 def test_the_calls_of_jax_are_run() -> None:

@@ -104,6 +104,7 @@ class ModuleProcess(ChildProcess):
             known = self._compile(call, platform, signature)
             self._compiled[call, signature] = known
         self._compiled.move_to_end((call, signature))
+        _reserve(known.types)
         changed = [n for n, shared in known.arguments.items() if shared.store(inputs[n])]
         inline = {str(n): value for n, value in enumerate(inputs) if n not in known.arguments}
         reply = self._request("run", inline, number=known.number, changed=changed)
@@ -132,8 +133,7 @@ class ModuleProcess(ChildProcess):
         with self.checked_answer():
             shapes = [tuple(map(int, shape)) for shape in reply.header["results"]]
             types: list[ArrayType] = list(zip(shapes, names, strict=True))
-        for shape, name in types:
-            reserve_array(shape, np.dtype(name).itemsize, "a result of the module")
+        _reserve(types)
         arguments, results = _shared(signature), _shared(types)
         self._forget(sum(item.array.nbytes for item in (*arguments.values(), *results.values())))
         shared = [*arguments.values(), *results.values()]
@@ -218,6 +218,12 @@ def _shared(types: Sequence[ArrayType]) -> dict[int, SharedArray]:
     sizes = [int(np.prod(shape, dtype=object)) * np.dtype(name).itemsize for shape, name in types]
     large = [n for n, size in enumerate(sizes) if size >= MIN_SHARED_BYTES and can_share()]
     return {n: SharedArray(types[n][0], np.dtype(types[n][1])) for n in large}
+
+
+def _reserve(types: Sequence[ArrayType]) -> None:
+    """Raise ExecutionError for a result beyond the memory limit."""
+    for shape, name in types:
+        reserve_array(shape, np.dtype(name).itemsize, "a result of the module")
 
 
 def _checked_array(array: Any, shape: tuple[int, ...], name: str) -> Any:

@@ -1,0 +1,169 @@
+"""A child process answers, or its death, silence, and garbage are errors with a code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfgraph.errors import ExecutionError, ProcessLost, RunTimeout
+from cfgraph.limits import limited
+from cfgraph.ops.opdef.op import OpError
+from cfgraph.processes.child_process import ChildPool, ChildProcess, ChildProgram
+from cfgraph.processes.messages import ProcessMessage
+from cfgraph.processes.shared_arrays import SharedArray
+
+PROGRAM = ChildProgram(
+    "tests.processes.misbehaving_program", "misbehaves", "CFG715", "a hint of the program"
+)
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="confinement is that of Linux")
+
+
+@pytest.fixture
+def child() -> Iterator[ChildProcess]:
+    child = ChildProcess(PROGRAM)
+    yield child
+    child.close()
+
+
+def request(child: ChildProcess, kind: str, seconds: float = 30, **fields: Any) -> ProcessMessage:
+    header = {"kind": kind, "max_bytes": 1 << 30, **fields}
+    return child.request(ProcessMessage(header, {"x": np.arange(3)}), seconds=seconds)
+
+
+def test_a_request_is_answered_and_the_process_stays(child: ChildProcess) -> None:
+    first = child.pid
+    for _ in range(2):
+        reply = request(child, "fault", fault="nothing")
+        np.testing.assert_array_equal(reply.arrays["x"], [0, 1, 2])
+    with pytest.raises(OpError, match="planted") as caught:
+        request(child, "fault", fault="fail")
+    assert caught.value.hint == "a hint"
+    assert (child.pid, child.is_usable) == (first, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "message"),
+    [
+        ("fault", "abort", "ended: SIGABRT: Check failed: planted"),
+        ("fault", "exit", "ended: exit status 7"),
+        ("fault", "segfault", "ended: SIGSEGV"),
+        ("fault", "sleep", "gave no answer within 0.5 s"),
+        ("fault", "hold the lock", "gave no answer within 0.5 s"),
+        ("garbage", "", "sent bytes that are not an answer"),
+    ],
+)
+def test_a_failure_of_the_process_is_an_error_with_a_code(
+    child: ChildProcess, kind: str, fault: str, message: str
+) -> None:
+    request(child, "fault", fault="nothing")
+    with pytest.raises(ProcessLost) as caught:
+        request(child, kind, seconds=0.5, fault=fault)
+    assert caught.value.message == f"the process that misbehaves {message}"
+    assert (caught.value.code, caught.value.hint) == ("CFG715", "a hint of the program")
+    assert not Path(f"/proc/{child.pid}").exists()
+
+
+def test_the_deadline_of_the_context_ends_the_process(child: ChildProcess) -> None:
+    start = time.monotonic()
+    with limited(timeout=0.5), pytest.raises(RunTimeout):
+        request(child, "fault", fault="hold the lock")
+    assert time.monotonic() - start < 5
+    assert not child.is_usable
+
+
+def test_the_memory_limit_ends_the_process(child: ChildProcess) -> None:
+    with limited(max_memory=1 << 28), pytest.raises(ExecutionError, match="out of memory"):
+        request(child, "fault", fault="memory")
+    assert not child.is_usable
+
+
+@LINUX
+def test_the_process_writes_no_file_and_reaches_no_other(
+    child: ChildProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("content")
+    done = request(child, "attempt", folder=str(tmp_path)).header["done"]
+    assert done == ["read a file", "start a thread"]
+    assert (tmp_path / "file").read_text() == "content"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+_PARENT = """
+import sys, threading
+from tests.processes.test_child_processes import PROGRAM, request
+from cfgraph.processes.child_process import ChildProcess
+child = ChildProcess(PROGRAM)
+# the thread that starts a process may end before it
+thread = threading.Thread(target=request, args=(child, "fault"), kwargs={"fault": "nothing"})
+thread.start()
+thread.join()
+print(child.pid, flush=True)
+request(child, "fault", fault="hold the lock")
+"""
+
+
+@LINUX
+def test_the_process_ends_with_its_parent(root: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, cwd=root, text=True
+    )
+    assert parent.stdout is not None
+    with parent.stdout:
+        pid = int(parent.stdout.readline())
+    time.sleep(0.3)
+    assert _runs(pid)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 5
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    """True for a process that is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_pool_reuses_the_process_that_is_idle() -> None:
+    pool = ChildPool(lambda: ChildProcess(PROGRAM))
+    with pool.leased() as first, pool.leased() as second:
+        assert first.pid != second.pid
+    with pool.leased() as again:
+        request(again, "fault", fault="nothing")
+        assert again.pid in (first.pid, second.pid)
+        os.kill(again.pid, signal.SIGKILL)
+        with pytest.raises(ProcessLost, match="SIGKILL"):
+            request(again, "fault", fault="nothing")
+    pool.close()
+    assert not any(_runs(child.pid) for child in (first, second))
+
+
+def test_a_shared_array_is_copied_only_if_it_has_changed() -> None:
+    shared = SharedArray((1 << 18,), np.float32)
+    value = np.zeros(1 << 18, np.float32)
+    assert [shared.store(value), shared.store(value), shared.store(value.copy())] == [
+        True,
+        False,
+        False,
+    ]
+    value[-1] = 1
+    assert shared.store(value)
+    assert shared.array[-1] == 1
+    value.flags.writeable = False
+    assert not shared.store(value)
+    assert shared.store(value[::-1])
+    assert shared.array[0] == 1
+    shared.close_descriptor()
