@@ -40,12 +40,12 @@ _TRIPLES = (
 )
 GRADIENT = "gradient"
 ENGINES = ("tokens", "compiled")
-# stages that do not follow a stage: what a pass would name is in a cluster, and what was clustered
-# or partitioned is not differentiated
+# stages that do not follow a stage: what a pass would name is in a cluster, of whose results none
+# is known to be live, and what was clustered or partitioned is not differentiated
 _EXCLUDED = {
     "cluster*": {*PASSES, GRADIENT},
-    "cluster": {GRADIENT},
-    "regions": {GRADIENT},
+    "cluster": {GRADIENT, "functionalize*"},
+    "regions": {GRADIENT, "functionalize*"},
     "partition": {GRADIENT, *PASSES} - {"lower", "cluster", "cluster*", "regions"},
 }
 # for each way in these, one more with the engine `xla`
