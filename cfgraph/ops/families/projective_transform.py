@@ -12,8 +12,7 @@ from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
-from cfgraph.limits import reserve_array
-from cfgraph.ops.families.resizing import check_image_batch, check_image_size
+from cfgraph.ops.families.resizing import check_image_batch, size_of_resized
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -139,8 +138,7 @@ class ImageProjectiveTransformV2(Op):
                     "Input transform should be num_images x 8 or 1 x 8, got "
                     f"{list(transforms.shape)}"
                 )
-            height, width = check_image_size(size)
-            reserve_array((len(images), height, width, images.shape[3]), images.dtype.itemsize)
+            height, width = size_of_resized(images, size)
             return transform_images(
                 images, transforms, (height, width), fill, fill_mode, smooth=smooth
             )

@@ -19,7 +19,7 @@ from cfgraph.ops.families.quantized_arithmetic import (
     integer_product,
     with_range,
 )
-from cfgraph.ops.families.resizing import ResizeGrid, ResizeOp, check_image_batch, check_image_size
+from cfgraph.ops.families.resizing import ResizeGrid, ResizeOp, size_of_resized
 from cfgraph.ops.kernels.quantized_numbers import interval, product_interval
 from cfgraph.ops.kernels.sliding_window import ImageLayout, sliding_window, windowed_shape
 from cfgraph.ops.opdef.op import OpError
@@ -152,8 +152,7 @@ class QuantizedResizeBilinear(QuantizedOp):
 
     @staticmethod
     def kernel(xp: ModuleType, grid: Any, T: DType, /, x: Any, size: Any, *bounds: Any) -> Any:
-        check_image_batch(x)
-        shape = check_image_size(size)
+        shape = size_of_resized(x, size)
         source = interval(np.uint8, *bounds)
         if shape == x.shape[1:3]:
             return with_range(x, source)

@@ -16,7 +16,7 @@ from cfgraph.ops.families.resizing import (
     ResizeGrid,
     ResizeOp,
     check_image_batch,
-    check_image_size,
+    size_of_resized,
     transposed_resize,
 )
 from cfgraph.ops.opdef.facts import CompilerSupport
@@ -99,8 +99,7 @@ class MatrixResize(ResizeOp, abstract=True):
 
     @classmethod
     def kernel(cls, xp: ModuleType, grid: Any, /, x: Any, size: Any) -> Any:
-        check_image_batch(x)
-        height, width = check_image_size(size)
+        height, width = size_of_resized(x, size)
         rows, columns = cls.weights(grid, x.shape[1], height), cls.weights(grid, x.shape[2], width)
         return apply_weights(xp, x, rows, columns)
 
@@ -260,8 +259,7 @@ class ScaleAndTranslate(ResizeOp):
     def kernel(
         xp: ModuleType, resampling: Any, /, x: Any, size: Any, scale: Any, translation: Any
     ) -> Any:
-        check_image_batch(x)
-        counts = check_image_size(size)
+        counts = size_of_resized(x, size)
         rows, columns = resampling.matrices(x.shape[1:3], counts, scale, translation)
         return apply_weights(xp, x, rows, columns)
 

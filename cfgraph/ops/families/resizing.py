@@ -95,6 +95,19 @@ def check_image_size(size: Any) -> tuple[int, int]:
     return int(size[0]), int(size[1])
 
 
+def size_of_resized(images: Any, size: Any) -> tuple[int, int]:
+    """Height and width of the resized images.
+
+    Raises OpError for invalid images or an invalid size, ExecutionError for a result beyond the
+    memory limit.
+    """
+    check_image_batch(images)
+    height, width = check_image_size(size)
+    count, channels = max(images.shape[0], 1), max(images.shape[3], 1)
+    reserve_array((count, height, width, channels), images.dtype.itemsize)
+    return height, width
+
+
 class ResizeOp(Op, abstract=True):
     """Resizing of a batch of images to the size in the second input."""
 
@@ -125,8 +138,7 @@ class ResizeNearestNeighbor(ResizeOp):
 
     @staticmethod
     def kernel(xp: ModuleType, grid: ResizeGrid, /, x: Any, size: Any) -> Any:
-        check_image_batch(x)
-        height, width = check_image_size(size)
+        height, width = size_of_resized(x, size)
         rows = xp.asarray(grid.nearest(x.shape[1], height))
         columns = xp.asarray(grid.nearest(x.shape[2], width))
         return x[:, rows[:, None], columns]
@@ -145,8 +157,7 @@ class ResizeBilinear(ResizeOp):
 
     @staticmethod
     def kernel(xp: ModuleType, grid: ResizeGrid, /, x: Any, size: Any) -> Any:
-        check_image_batch(x)
-        height, width = check_image_size(size)
+        height, width = size_of_resized(x, size)
         x = x.astype(xp.float32)
         left, right, x_fraction = (xp.asarray(v) for v in grid.between(x.shape[2], width))
         x_fraction = x_fraction[:, None]
@@ -209,8 +220,7 @@ class ResizeNearestNeighborGrad(ResizeOp):
 
     @staticmethod
     def kernel(xp: ModuleType, grid: ResizeGrid, /, dy: Any, size: Any) -> Any:
-        check_image_batch(dy)
-        height, width = check_image_size(size)
+        height, width = size_of_resized(dy, size)
         dtype = xp.float32 if dy.dtype.itemsize == 2 else dy.dtype
         rows = grid.choices(height, dy.shape[1], dtype)
         columns = grid.choices(width, dy.shape[2], dtype)

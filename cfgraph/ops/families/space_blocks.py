@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -29,6 +30,10 @@ def space_to_batch(xp: ModuleType, value: Any, block: list[int], pairs: SizePair
     trailing = value.shape[count + 1 :]
     borders = [[0, 0], *pairs, *([[0, 0]] * len(trailing))]
     if any(before or after for before, after in borders):
+        sizes = (
+            n + before + after for n, (before, after) in zip(value.shape, borders, strict=True)
+        )
+        reserve_array(sizes, value.dtype.itemsize)
         value = xp.pad(value, borders)
     batch, space = value.shape[0], value.shape[1 : count + 1]
     for size, step in zip(space, block, strict=True):

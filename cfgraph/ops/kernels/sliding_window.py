@@ -16,6 +16,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
+from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import OpError
 
 Pads = tuple[tuple[int, int], ...]
@@ -62,8 +63,14 @@ class SlidingWindow(NamedTuple):
     explicit: Pads
 
     def fit(self, sizes: tuple[int, ...], window: tuple[int, ...]) -> WindowGrid:
-        """The grid of windows over an image. Raises OpError if no window fits."""
-        return _grid(self, sizes, window)
+        """The grid of windows over an image.
+
+        Raises OpError if no window fits, ExecutionError if the padded image, whose padding and
+        dilations come from a file, or a window has more elements than memory has bytes.
+        """
+        grid = _grid(self, sizes, window)
+        reserve(grid.elements, "a padded image or its window")
+        return grid
 
     def extents(self, window: Sequence[int]) -> tuple[int, ...]:
         """The sizes of the dilated window."""
@@ -143,6 +150,11 @@ class WindowGrid:
     @cached_property
     def _padded_sizes(self) -> tuple[int, ...]:
         return tuple(size + sum(pad) for size, pad in zip(self.sizes, self.pads, strict=True))
+
+    @cached_property
+    def elements(self) -> int:
+        """The elements of a padded channel of an image, or of a window if it has more."""
+        return max(math.prod(self._padded_sizes), math.prod(self.window))
 
     @cached_property
     def is_mostly_padding(self) -> bool:
