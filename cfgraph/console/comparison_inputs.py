@@ -192,7 +192,9 @@ def needed_initializers(
     for node, table in found.items():
         note(f"note: {node.name} fills the table {table.name} first")
     for table in tables:
-        if not table.initializers and not table.may_be_filled_elsewhere:
+        if table.initializers and table not in found.values():
+            warn(f"{table.initializers[0].name}, which fills the table {table.name}, needs a feed")
+        elif not table.initializers and not table.may_be_filled_elsewhere:
             warn(f"no node of the graph fills the table {table.name}")
     return [*found]
 

@@ -22,6 +22,7 @@ from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, remove_uncalled_functions, with_body
 from cfgraph.ir.registry import output_count
+from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.printing import _FaultyNode
 from cfgraph.ops.opdef.op import is_a, is_identity, lookup, role_of
 from cfgraph.passes.optimize.optimize import prune
@@ -114,11 +115,12 @@ def require_no_faulty_nodes(graph: Graph) -> None:
     require_no_findings([*_found(graph)])
 
 
-def require_conditional_faults(graph: Graph) -> None:
-    """Raise the errors of the faulty nodes that run in each run of a lowered graph."""
-    liveness, nodes = deadness(graph), graph.nodes
-    findings = [error for error in _found(graph) if error.node in nodes]
-    require_no_findings([x for x in findings if liveness.always_live(nodes[x.node or ""])])
+def require_conditional_faults(graph: Graph, needed: Iterable[Node]) -> None:
+    """Raise the errors of the faulty nodes of a graph that are live in each run of `needed`."""
+    liveness = deadness(graph)
+    faulty = [node for node in ancestors(graph, [*needed]) if is_a(node, _FaultyNode)]
+    errors = [_FaultyNode.error(x, x.name) for x in faulty if liveness.always_live(x)]
+    require_no_findings([*map(Finding.of_error, errors)])
 
 
 def _found(graph: Graph) -> Iterator[Finding]:

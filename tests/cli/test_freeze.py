@@ -157,7 +157,7 @@ def test_the_command_drops_updates_that_a_fetch_waits_for(command: Any, training
     folder = training.parent
     line = ("freeze", training, "--variables", folder / "weights", "--fetch", "counted")
     warned = command(*line, "--set", "is_training=false", "-o", folder / "kept.pb")
-    assert "outputs wait for count, but read no value of it; --drop-updates drops it" in warned.err
+    assert "--drop-updates drops what outputs wait for, but do not read: count" in warned.err
     done = command(*line, "--set", "is_training=false", "--drop-updates", "--verify", "-o", "-")
     assert "dropped updates of variables, which no output reads: count" in done.err
     assert done.code == 0, done.err

@@ -76,3 +76,19 @@ def test_other_commands_that_run_fill_tables_too(command: Any, folder: Path) -> 
 def test_a_table_that_a_function_may_fill_is_not_reported(command: Any, fixtures: Path) -> None:
     done = command("check", fixtures / "saved_model_tables")
     assert "CFG228" not in done.out
+
+
+def test_an_initializer_that_needs_a_feed_is_named_until_it_is_fed(
+    command: Any, folder: Path, tmp_path: Path
+) -> None:
+    text = cfgraph.dumps(cfgraph.load(folder / "frozen_by_tf.pb"), "graph").decode()
+    keys = next(line for line in text.splitlines() if line.startswith("Const = "))
+    (tmp_path / "g.graph").write_text(
+        text.replace(keys, "Const = Placeholder() {dtype=string, shape=[3]}")
+    )
+    line = ("run", tmp_path / "g.graph", "--feed", WORDS, "--fetch", "output")
+    done = command(*line)
+    assert done.code == 5
+    assert "LookupTableImportV2, which fills the table vocab, needs a feed" in done.err
+    fed = command(*line, "--feed", 'Const=["cat","dog","fish"]')
+    assert "[6.0, 9.0]" in fed.out

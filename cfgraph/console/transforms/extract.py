@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from cfgraph.analysis.feeds_and_fetches import format_type, require_feeds
 from cfgraph.analysis.loops.frame import Frame, Frames
-from cfgraph.analysis.verify.verify import require_valid_nodes, structural_errors
+from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page
@@ -25,11 +25,10 @@ from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import node_name
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.extract import Extraction, ExtractionPlan, extract
-from cfgraph.passes.faulty_nodes import defer_faults
+from cfgraph.passes.faulty_nodes import defer_faults, require_conditional_faults
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.stack_position import iteration_path
 
@@ -187,12 +186,12 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
             return options
         needed = [graph[node_name(name)] for name in options.outputs]
         if structural_errors(graph):
-            require_valid_nodes(graph, ancestors(graph, needed))
-            # faults elsewhere would mislead the analyses of the cut; `apply` cuts the original
+            # they would mislead the analyses of the cut; `apply` cuts the original
             graph = copy_graph(graph)
             defer_faults(graph, graph)
             source = replace(source, graph=graph)
             needed = [graph[node.name] for node in needed]
+            require_conditional_faults(graph, needed)
         inputs = prepare_inputs(runs.inputs, source, names, needed)
         plan = ExtractionPlan(graph, options.outputs, options.inputs)
         if not plan.cut:

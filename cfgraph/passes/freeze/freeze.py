@@ -432,7 +432,7 @@ class _Freezer:
         awaited = [node.name for node in self._awaited_updates()]
         if awaited:
             names = first_names(awaited, _MAX_NAMES)
-            yield f"outputs wait for {names}, but read no value of it; --drop-updates drops it"
+            yield f"--drop-updates drops what outputs wait for, but do not read: {names}"
         for table in self.tables:
             if table.initializers:
                 names = ", ".join(table.initializers)

@@ -48,7 +48,7 @@ def without_faults(spec: RunSpec) -> RunSpec | None:
         if not defer_faults(copy, [*run.roots, *_nodes_of(run.feeds)]):
             return None
         lowered = lowered_copy(run)
-        require_conditional_faults(lowered.graph)
+        require_conditional_faults(lowered.graph, lowered.roots)
     except InvalidInput:
         return None
     return lowered
