@@ -15,6 +15,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from cfgraph.analysis.deadness.deadness import deadness
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
@@ -322,7 +324,11 @@ class ExtractionPlan:
         if _is_opaque(tensor):
             message = f"input {tensor.name} is a {dtype}, of which there is no Const"
             raise Unsupported(message, node=node, hint="cut at a tensor that is computed from it")
-        attrs = {"dtype": dtype.base, "value": TensorValue(value)}
+        try:
+            array = np.asarray(value, dtype.base.numpy)
+        except (TypeError, ValueError, OverflowError):
+            raise UsageError(f"the value of {tensor.name} is not {dtype.base}") from None
+        attrs = {"dtype": dtype.base, "value": TensorValue(array)}
         return self.graph.add("Const", name=name, attrs=attrs).output()
 
     def _name_replacements(self, new: Mapping[Output, Output]) -> None:

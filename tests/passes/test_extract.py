@@ -11,6 +11,7 @@ import pytest
 import cfgraph
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.console.transforms.extract import CutValues
+from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.extract import ExtractionPlan
@@ -159,3 +160,12 @@ def test_a_partitioned_graph_is_not_cut() -> None:
     cfgraph.partition(graph)
     with pytest.raises(cfgraph.Unsupported, match="partitioned"):
         cfgraph.extract(graph, outputs="count")
+
+
+def test_a_value_is_converted_to_the_type_of_its_input() -> None:
+    text = "x = Placeholder() {dtype=float32, shape=[2]}\ny = Neg(x)\n"
+    found = cfgraph.loads(text.encode())
+    with pytest.raises(UsageError, match="the value of x:0 is not float32"):
+        cfgraph.extract(found, outputs=["y"], inputs=["x"], values={"x": "text"})
+    cfgraph.extract(found, outputs=["y"], inputs=["x"], values={"x": [1, 2]})
+    assert cfgraph.Session(found).run(["y"])[0].tolist() == [-1, -2]

@@ -64,7 +64,7 @@ def test_extraction_checks_what_remains(folder: Path) -> None:
     with pytest.raises(InvalidInput, match="AssignSub expects"):
         cfgraph.extract(found, outputs=["y"], inputs=["x"])
     cfgraph.extract(
-        found, outputs=["y"], inputs=["x", "is_training"], values={"is_training": np.array(False)}
+        found, outputs=["y"], inputs=["x", "is_training"], values={"is_training": False}
     )
     assert not cfgraph.check(found).findings
     assert "is_training" not in found
