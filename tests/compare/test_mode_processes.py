@@ -262,3 +262,19 @@ def test_other_bytes_are_no_message(data: bytes, error: type[Exception]) -> None
         near.close()
         with pytest.raises(error):
             receive(far)
+
+
+def test_what_depends_on_random_numbers_is_not_compared(pool: ModePool) -> None:
+    graph = cfgraph.loads(
+        b"versions producer=1\nfine = Const() {dtype=float32, value=float32[]:3}\n"
+        b"shape = Const() {dtype=int32, value=int32[0]:[]}\n"
+        b"noise = RandomUniform(shape) {dtype=float32, seed=1, seed2=2}\ny = Neg(noise)\n"
+    )
+    delta = compare_modes(pool, graph, MODE, options=ComparisonRunOptions(fetches=("y", "fine")))
+    assert not delta
+    assert delta.fetches == ("fine:0",)
+    assert [item.message for item in delta.notices] == [
+        "not compared: y:0 depends on random numbers, which are others in TensorFlow"
+    ]
+    with pytest.raises(Unsupported, match="y:0 depends on random numbers"):
+        compare_modes(pool, graph, MODE, options=ComparisonRunOptions(fetches=("y",)))

@@ -30,6 +30,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline
+from cfgraph.ops.opdef.random_streams import draws
 from cfgraph.runtime.feeds.parse_feeds import is_same_array
 
 # graphs of more nodes are bisected for the first node that differs
@@ -70,8 +71,12 @@ def compare_modes(
     if not fetches and not options.targets:
         message = "the graph has no output with a value to compare"
         raise UsageError(message, hint="name tensors with --fetch, or nodes with --target")
+    drawn = () if against is not None else _drawn_from_streams(graph, fetches)
+    fetches = tuple(name for name in fetches if name not in drawn)
+    if drawn and not fetches and not options.targets:
+        raise Unsupported(_random_message(drawn[0]), node=graph.tensor(drawn[0]).node)
     options = replace(options, fetches=fetches)
-    delta = RunDiff(fetches)
+    delta = RunDiff(fetches, notices=tuple(map(_random_finding, drawn)))
     previous: EvaluationPoint | None = None
     for number in range(options.cases):
         case = _ModeCase(
@@ -89,6 +94,30 @@ def compare_modes(
             break
         previous = case.point
     return delta
+
+
+def _drawn_from_streams(graph: Graph, fetches: Sequence[str]) -> tuple[str, ...]:
+    """Return the fetches that depend on stateful random ops, which draw other numbers elsewhere."""
+    draws_numbers = {
+        node: draws(node, graph.functions)
+        for node in ancestors(graph, [graph.tensor(name).node for name in fetches])
+    }
+    if not any(draws_numbers.values()):
+        return ()
+    return tuple(
+        name
+        for name in fetches
+        if any(draws_numbers[node] for node in ancestors(graph, [graph.tensor(name).node]))
+    )
+
+
+def _random_message(name: str) -> str:
+    return f"not compared: {name} depends on random numbers, which are others in TensorFlow"
+
+
+def _random_finding(name: str) -> Finding:
+    """Report a fetch whose values no two implementations have in common."""
+    return Finding("CFG811", "note", _random_message(name), split_tensor_name(name)[0])
 
 
 def _missing_finding(name: str) -> Finding:
