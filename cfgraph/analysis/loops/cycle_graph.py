@@ -159,7 +159,7 @@ class CycleGraph:
         # by rank, of vertices with many neighbors: successors, and predecessors from the last
         self._later: dict[Vertex, Heap] = {}
         self._earlier: dict[Vertex, Heap] = {}
-        # the late Enters that it waits for, by vertex
+        # the late Enters that it waits for, by vertex, and the node itself if it is in a cycle
         self._waits_for: dict[Vertex, frozenset[Node]] = {}
         send_of = unique_sends_by_recv(frames)
         self._connect(frames, transparent, send_of)
@@ -206,11 +206,14 @@ class CycleGraph:
         """Find the late Enters that each vertex waits for, and loops only a part of which does."""
         in_cycle = set(self.in_cycle)
         for late in self.late_enters:
+            is_cycle = late.own_exit is not None
             for node in late.waiting:
                 vertex = self.vertex_of[node]
-                self._waits_for[vertex] = self._waits_for.get(vertex, _NONE) | {late.enter}
-            if late.own_exit is not None:
-                in_cycle.update(n for n in late.waiting if frames.of[n].is_within(late.frame))
+                waits = self._waits_for.get(vertex, _NONE) | {late.enter}
+                if is_cycle and frames.of[node].is_within(late.frame):
+                    in_cycle.add(node)
+                    waits |= {node}
+                self._waits_for[vertex] = waits
         self.in_cycle = frozenset(in_cycle)
         if self.late_enters:
             self.tangled |= {frame for frame in frames.all if not self._is_one_step(frame)}
