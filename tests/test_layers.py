@@ -68,7 +68,7 @@ COMPILED_INSIDE = {f"cfgraph/runtime/preparation/{name}.py" for name in ("prepar
 # workers inside functions: most runs are in one process
 REMOTE_INSIDE = {"cfgraph/runtime/preparation/executors.py"}
 # child processes inside a function: few graphs call a StableHLO module
-MODULES_INSIDE = {"cfgraph/runtime/engine/step.py"}
+MODULES_INSIDE = {"cfgraph/console/views/stablehlo.py", "cfgraph/runtime/engine/step.py"}
 # what groups of options make, inside methods: a help page loads none of it
 OBJECTS_INSIDE = {"cfgraph/cli/run_options.py"}
 # the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms; trip

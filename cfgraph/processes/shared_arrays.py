@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-# smaller arrays are sent with the message
-MIN_SHARED_BYTES: Final = 1 << 20
+# smaller arrays are sent with the message; the buffer of a socket has three times as many bytes
+MIN_SHARED_BYTES: Final = 1 << 16
 _COMPARED_BYTES: Final = 1 << 18
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -120,6 +121,20 @@ def test_without_jax_show_and_explain_say_what_they_need(
     done = command("run", lowered, "--fetch", NODE, "--feed", "serving_default_x0=[1,2,3]")
     assert done.code == 4
     assert "jax is not installed" in done.err
+
+
+def test_a_process_that_opens_no_module_loads_no_keeper(lowered: Path) -> None:
+    script = """
+import sys
+from cfgraph.cli import command_line as cli
+import cfgraph
+graph = sys.argv[1]
+assert cli.run(["show", graph]) == cli.run(["check", graph]) == 0
+cfgraph.Session(cfgraph.loads(b"c = Const() {dtype=int32, value=int32[]:1}", "graph")).run("c:0")
+loaded = [name for name in sys.modules if "processes" in name or ".stablehlo." in name]
+assert [name for name in loaded if name.startswith("cfgraph.")] == [], loaded
+"""
+    subprocess.run([sys.executable, "-c", script, str(lowered)], check=True, capture_output=True)
 
 
 def test_a_damaged_module_is_named(command: Command, lowered: Path, tmp_path: Path) -> None:

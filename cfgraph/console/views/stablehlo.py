@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.verify.context import NodeTypes
 from cfgraph.cli.output import Column, OutputTable, Page
@@ -17,8 +17,9 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.families.stablehlo import XlaCallModule
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.runtime.stablehlo.module_bodies import ModuleBody
-from cfgraph.runtime.stablehlo.module_process import module_bodies, module_text
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.stablehlo.module_bodies import ModuleBody
 
 # lines of a module that `explain` prints without --full
 _MAX_LINES: Final = 40
@@ -83,6 +84,8 @@ class _ModuleReader:
         """The functions and regions of a module. Raises CfgraphError for one that is not read."""
         if self._is_lost:
             raise ExecutionError("an earlier module has ended the process that reads them")
+        from cfgraph.runtime.stablehlo.module_process import module_bodies
+
         try:
             return module_bodies(data, prefix)
         except ProcessLost:
@@ -156,6 +159,8 @@ class ModuleExplanation:
     def of_node(cls, name: str, node: Node, full: bool) -> ModuleExplanation:
         """The explanation of a node; without jax, it has the reason alone."""
         data = node.attrs.get("module", b"")
+        from cfgraph.runtime.stablehlo.module_process import module_text
+
         summary = _ModuleReader().summary(name, data)
         lines = () if summary.reason else tuple(module_text(data).splitlines())
         return cls(summary, lines, full)

@@ -18,7 +18,6 @@ from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.random_streams import StreamScope, iterations_of, stream_name
 from cfgraph.ops.opdef.resources import TABLES, VARIABLES, Resource
-from cfgraph.ops.opdef.stablehlo_modules import ModuleCall
 from cfgraph.runtime.engine.random_numbers import RandomStreams
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
@@ -267,8 +266,8 @@ class RunStep:
         """Raise Unsupported if the policy does not let the graph read this file."""
         self.io.require_readable(path)
 
-    def run_module(self, call: ModuleCall, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The results of a StableHLO module, which runs in a process of its own."""
+    def run_module(self, call: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a `ModuleCall`, which runs in a process of its own."""
         from cfgraph.runtime.stablehlo.module_process import run_module
 
         return run_module(call, inputs)
