@@ -130,6 +130,9 @@ class ChildProcess:
             raise self._death() from None
         except MessageError:
             raise self._garbage() from None
+        except TimeoutError:
+            self.close()
+            raise self._error("reads no request") from None
         except BaseException:
             self.close()
             raise

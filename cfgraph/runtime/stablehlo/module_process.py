@@ -99,21 +99,28 @@ class ModuleProcess(ChildProcess):
     def run(self, call: ModuleCall, platform: int | None, inputs: list[Any]) -> tuple[Any, ...]:
         """Run a module, which is compiled for the shapes and types of its inputs once."""
         signature = tuple((value.shape, _type_name(value, n)) for n, value in enumerate(inputs))
-        known = self._compiled.get((call, signature))
-        if known is None:
-            known = self._compile(call, platform, signature)
-            self._compiled[call, signature] = known
-        self._compiled.move_to_end((call, signature))
-        _reserve(known.types)
-        changed = [n for n, shared in known.arguments.items() if shared.store(inputs[n])]
-        inline = {str(n): value for n, value in enumerate(inputs) if n not in known.arguments}
-        reply = self._request("run", inline, number=known.number, changed=changed)
+        compiled = self._compiled.pop((call, signature), None)
+        if compiled is None:
+            compiled = self._compile(call, platform, signature)
+        try:
+            _reserve(compiled.types)
+            results = self._run(compiled, inputs)
+        except BaseException:  # what the process has in shared memory is unknown then
+            self._forgotten.append(compiled.number)
+            raise
+        self._compiled[call, signature] = compiled
+        return results
+
+    def _run(self, compiled: _CompiledModule, inputs: list[Any]) -> tuple[Any, ...]:
+        changed = [n for n, shared in compiled.arguments.items() if shared.store(inputs[n])]
+        inline = {str(n): value for n, value in enumerate(inputs) if n not in compiled.arguments}
+        reply = self._request("run", inline, number=compiled.number, changed=changed)
         with self.checked_answer():
             return tuple(
-                known.results[n].array.copy()
-                if n in known.results
+                compiled.results[n].array.copy()
+                if n in compiled.results
                 else _checked_array(reply.arrays[str(n)], shape, name)
-                for n, (shape, name) in enumerate(known.types)
+                for n, (shape, name) in enumerate(compiled.types)
             )
 
     def _compile(
