@@ -11,7 +11,7 @@ import pytest
 from cfgraph.ir.nested_text import MAX_DEPTH, parse_json, parse_toml
 
 GRAPH = "x = Placeholder() {dtype=float32}\nn = Placeholder() {dtype=float32}\ny = Neg(x)\n"
-DEPTHS = (200, 3_000)
+DEPTHS = (pytest.param(200, marks=pytest.mark.slow), 3_000)
 
 
 @pytest.fixture
