@@ -79,7 +79,8 @@ def unread_effects(
         return [tensor.node for tensor in inputs] if is_inside(node) else []
 
     def omitted_by(node: Node) -> list[Node]:
-        return [each for each in node.predecessors if each not in read_by(node)]
+        inputs = {*read_by(node)}
+        return [each for each in node.predecessors if each not in inputs]
 
     read = {node: None for node in reachable(roots, read_by) if node not in constants}
     omitted = dict.fromkeys(each for node in nodes for each in omitted_by(node))

@@ -123,7 +123,8 @@ def _awaited(graph: Graph, form: LoopForm, copied: Sequence[Node]) -> Iterable[N
         control for enter in _used_enters(form.loop) for control in enter.controls
     )
     roots = [form.loop.cond, *filter(has_effect, form.phases)]
-    for enter in unread_effects(graph, form.phases, form.phases.__contains__, roots, copied):
+    ordered = [enter for enter in copied if enter.inputs[0].node.controls]
+    for enter in unread_effects(graph, form.phases, form.phases.__contains__, roots, ordered):
         source = enter.inputs[0].node
         controls.update(dict.fromkeys(source.controls if enter in copied else [source]))
     return controls
