@@ -59,7 +59,9 @@ def _limited_loop(late: LateEnter) -> Iterator[Finding]:
     name = late.frame.name
     waits = f"its Enter {late.enter.name!r} waits for its Exit {late.exits[0].name!r}"
     if needed is None and limit > 1:
-        message = f"the loop {name!r} deadlocks after {limit - 1} iterations: {waits}"
+        message = (
+            f"the loop {name!r} deadlocks if it runs more than {limit - 1} iterations: {waits}"
+        )
         level = "note"
     else:
         message = f"the loop {name!r} deadlocks with parallel_iterations={limit}: {waits}"
