@@ -19,6 +19,7 @@ from cfgraph.compare.differences import Divergence, RunDiff, ValueMismatch
 from cfgraph.compare.divergence import difference_message, first_divergence
 from cfgraph.compare.independent_runs import independent_runs
 from cfgraph.compare.pairing import RunSide, pair_inputs, pairs_finding
+from cfgraph.compare.random_pairs import pair_streams
 from cfgraph.compare.sample_point import (
     EvaluationPoint,
     SampleOptions,
@@ -110,6 +111,8 @@ def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None
     delta = _compare_cases(a, b, options)
     if delta:
         delta = _compare_independent_runs(a, b, options, delta)
+    if delta and options.independent:
+        delta = _compare_with_streams(a, b, options, delta)
     notices = (*delta.notices, *options.notices, *pairs_finding("input", paired))
     renamed = {name: other for name, other in options.names_of_b.items() if name != other}
     return replace(delta, missing=options.missing, notices=notices, paired=renamed)
@@ -164,6 +167,22 @@ def _compare_independent_runs(
         compared = tuple(name for name in options.fetches if name not in divided.races)
         delta = RunDiff(compared, cases=options.cases, no_value=tuple(no_value))
     return replace(delta, lowered=lowered, races=divided.races, notices=joint.notices)
+
+
+def _compare_with_streams(
+    a: Graph, b: Graph, options: ComparisonRunOptions, first: RunDiff
+) -> RunDiff:
+    """Compare runs that draw the same random numbers, if those of other names differ."""
+    fetches = [(name, options.name_of_b(name)) for name in options.fetches]
+    paired = pair_streams(a, b, fetches)
+    if paired is None:
+        return first
+    compared = tuple(name for name in options.fetches if name not in paired.unpaired)
+    races = {**first.races, **dict.fromkeys(sorted(paired.unpaired), paired.finding())}
+    if not compared and not options.targets:
+        raise UsageError(f"nothing is compared: {first_race(races)}", code="CFG810")
+    delta = _compare_cases(a, paired.graph, replace(options, fetches=compared))
+    return replace(delta, races=races)
 
 
 def first_race(races: Mapping[str, Finding]) -> str:

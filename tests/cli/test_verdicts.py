@@ -223,3 +223,55 @@ def test_a_node_that_only_the_first_graph_has_is_a_difference(
     b = text(tmp_path / "b.graph", MODEL.replace("y = ", "z = "))
     done = command("diff", a, b, "--run", *option)
     assert (done.code, "missing in B" in done.out) == (1, True)
+
+
+NOISE = """
+x = Placeholder() {dtype=float32, shape=[8]}
+y = PartitionedCall(x) {Tin=(float32), Tout=(float32), f=@noisy}
+function noisy(x: float32) -> (y: float32) {
+  size = Const() {dtype=int32, value=int32[1]:[8]}
+  first = RandomUniform(size) {T=int32, dtype=float32, seed=1, seed2=2}
+  second = RandomUniform(size) {T=int32, dtype=float32, seed=1, seed2=3}
+  noise = AddV2(first, second)
+  y = Mul(x, noise)
+  return y
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"first": "third"}, 0),
+        ({"@noisy": "@other", "noisy(": "other("}, 0),
+        ({"y = P": "z = P", "first": "third", "second": "fourth"}, 0),
+        ({"seed2=3": "seed2=4"}, 1),
+        ({"seed2=3": "seed2=4", "second": "fourth"}, 1),
+        ({"first": "third", "AddV2": "Sub"}, 1),
+    ],
+)
+def test_random_numbers_of_renamed_ops_are_those_of_their_seeds(
+    changes: dict[str, str], status: int, command: Any, tmp_path: Path
+) -> None:
+    renamed = NOISE
+    for old, new in changes.items():
+        renamed = renamed.replace(old, new)
+    a = text(tmp_path / "a.graph", NOISE + "out = Identity(y)\n")
+    last = "out = Identity(z)\n" if "z = P" in renamed else "out = Identity(y)\n"
+    b = text(tmp_path / "b.graph", renamed + last)
+    assert command("diff", a, b, "--run", "--fetch", "out").code == status
+
+
+def test_random_ops_that_cannot_be_told_apart_are_not_compared(
+    command: Any, tmp_path: Path
+) -> None:
+    noise = NOISE.replace("seed2=3", "seed2=2")
+    a = text(tmp_path / "a.graph", noise)
+    b = text(tmp_path / "b.graph", noise.replace("first", "third").replace("second", "fourth"))
+    done = command("diff", a, b, "--run", "--fetch", "y")
+    assert (done.code, "error[CFG810]: nothing is compared" in done.err) == (2, True)
+    more = "z = Neg(x)\n"
+    for file in (a, b):
+        text(file, file.read_text() + more)
+    done = command("diff", a, b, "--run", "--fetch", "y", "--fetch", "z")
+    assert (done.code, done.lines[0][:18]) == (0, "not compared: y:0;")

@@ -30,7 +30,7 @@ from cfgraph.ir.library import body_calls, calls_of
 from cfgraph.ops.opdef.op import lookup
 
 LIVE: Final = -1
-_STREAM: Final = "_stream"
+STREAM: Final = "_stream"
 _TRANSPARENT: Final = "_stream_transparent"
 _ITERATIONS: Final = "_stream_iterations"
 # no name of a node contains it
@@ -104,18 +104,18 @@ GRAPH: Final = StreamScope()
 
 def _annotations(path: str, iterations: Iterations) -> dict[str, Any]:
     stream = path.encode(errors="backslashreplace")
-    return {_STREAM: stream, **({_ITERATIONS: iterations} if iterations else {})}
+    return {STREAM: stream, **({_ITERATIONS: iterations} if iterations else {})}
 
 
 def stream_annotations(node: Node | BodyNode) -> dict[str, Any]:
     """The annotations of a random node or call that say which numbers it draws."""
-    keys = (_STREAM, _TRANSPARENT, _ITERATIONS)
+    keys = (STREAM, _TRANSPARENT, _ITERATIONS)
     return {key: node.attrs[key] for key in keys if key in node.attrs}
 
 
 def stream_name(node: AnnotatedNode) -> str:
     """The name of the stream of a random node or call, from the function or graph that it is in."""
-    name = node.attrs.get(_STREAM)
+    name = node.attrs.get(STREAM)
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else node.name
 
 
@@ -153,7 +153,7 @@ def draws(node: Node | BodyNode, library: Mapping[str, Function]) -> bool:
     op = lookup(node.op)
     if op is not None and not op.calls.kind:
         return op.effects.stateful and op.effects.random
-    return _STREAM in node.attrs or _any_draws((name for name, _ in calls_of(node)), library)
+    return STREAM in node.attrs or _any_draws((name for name, _ in calls_of(node)), library)
 
 
 def _any_draws(names: Iterable[str], library: Mapping[str, Function]) -> bool:
