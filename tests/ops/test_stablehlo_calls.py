@@ -129,7 +129,16 @@ def test_the_calls_of_jax_are_run() -> None:
         eigenvalues, inverse = jnp.linalg.eigvals(x), jnp.linalg.inv(x)
         right = jax.lax.linalg.triangular_solve(x, wide, left_side=False)
         singular = [jnp.linalg.svd(y, full_matrices=full)[1] for y in (x, wide) for full in (0, 1)]
-        return eigenvalues, inverse, right, jnp.linalg.cholesky(x), jnp.linalg.qr(wide), singular
+        largest = jax.lax.approx_max_k(x, 2), jax.lax.top_k(x, 2), jax.lax.erf(x)
+        return (
+            largest,
+            eigenvalues,
+            inverse,
+            right,
+            jnp.linalg.cholesky(x),
+            jnp.linalg.qr(wide),
+            singular,
+        )
 
     data, call = exported(factors)
     with jax.default_device(jax.local_devices(backend="cpu")[0]):

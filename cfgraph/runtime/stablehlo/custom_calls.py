@@ -30,7 +30,8 @@ _UNARY: Final = frozenset(
 )
 _GROUP: Final = "xla.sdy.ShardingGroup"
 _ASSERTION: Final = "shape_assertion"
-_TOP_K: Final = "mhlo.topk"
+# with the numbers of arrays, and of initial values
+_TOP_K: Final = {"mhlo.topk": (1, 0), "ApproxTopK": (2, 2)}
 # calls that depend on shapes, with the numbers of operands (the least one) and results: refinement
 # replaces them, and leaves none in a static module
 _DYNAMIC: Final = {
@@ -78,8 +79,8 @@ def require_known_call(operation: Any, *, is_static: bool) -> None:
         fits = (len(operation.operands), len(operation.results)) == (1, 0)
     elif target == _ASSERTION:
         fits = _is_assertion(operation)
-    elif target == _TOP_K:
-        fits = _is_top_k(_types(operation))
+    elif target in _TOP_K:
+        fits = not is_static or _is_top_k(_types(operation), _TOP_K[target])
     elif target in _DYNAMIC and not is_static:
         least, count = _DYNAMIC[target]
         fits = len(operation.operands) >= least and len(operation.results) >= count
@@ -108,13 +109,21 @@ def _is_assertion(operation: Any) -> bool:
     return is_known and not len(operation.results)
 
 
-def _is_top_k(types: Sequence[Any]) -> bool:
-    """True for an operand, and two results with at most as many elements in its last dimension."""
+def _is_top_k(types: Sequence[Any], counts: tuple[int, int]) -> bool:
+    """True for arrays of one shape, scalars, and two results with at most as many elements.
+
+    An array and its results differ in one dimension, and have one.
+    """
+    arrays, scalars = counts
     shapes = [tuple(item.shape) for item in types]
-    if len(shapes) != 3 or not shapes[0]:
+    if len(shapes) != arrays + scalars + 2 or not shapes[0]:
         return False
-    *batch, size = shapes[0]
-    return all(shape[:-1] == tuple(batch) and shape[-1] <= size for shape in shapes[1:])
+    first, (result, other) = shapes[0], shapes[-2:]
+    is_known = {*shapes[:arrays]} == {first} and not any(shapes[arrays:-2]) and result == other
+    if not is_known or len(result) != len(first):
+        return False
+    pairs = [(size, most) for size, most in zip(result, first, strict=True) if size != most]
+    return len(pairs) <= 1 and all(size < most for size, most in pairs)
 
 
 def _routine(target: str) -> str:
