@@ -204,13 +204,13 @@ class RFFT(FourierTransform):
             sizes = [int(size) for size in length.reshape(-1)]
             if length.shape != (cls.dims,) or min(sizes) < 0:
                 raise OpError(f"fft_length must be {cls.dims} sizes, got {length}")
-            needed = sizes if is_real_to_complex else [*sizes[:-1], sizes[-1] // 2 + 1]
+            needed = sizes if is_real_to_complex else [*sizes[:-1], _half_size(sizes[-1])]
             if value.size and any(
                 h < n for h, n in zip(value.shape[-cls.dims :], needed, strict=True)
             ):
                 message = f"Input of shape {list(value.shape)} is too small for fft_length {sizes}"
                 raise OpError(message)
-            last = sizes[-1] // 2 + 1 if is_real_to_complex else sizes[-1]
+            last = _half_size(sizes[-1]) if is_real_to_complex else sizes[-1]
             if 0 in sizes or not value.size:
                 return xp.zeros((*value.shape[: -cls.dims], *sizes[:-1], last), dtype)
             return function(value, s=sizes, axes=axes).astype(dtype)
@@ -226,7 +226,7 @@ class RFFT(FourierTransform):
         if length is None:
             return [shape[: -cls.dims] + Shape([None] * cls.dims)]
         sizes = [int(size) for size in length.reshape(-1)]
-        last = sizes[-1] // 2 + 1 if cls.is_real_to_complex else sizes[-1]
+        last = _half_size(sizes[-1]) if cls.is_real_to_complex else sizes[-1]
         return [shape[: -cls.dims] + Shape((*sizes[:-1], last))]
 
     @classmethod
@@ -234,6 +234,11 @@ class RFFT(FourierTransform):
         if cls.is_real_to_complex:
             return half_spectrum_gradient(g, node, dz, cls.inverse, cls.dims)
         return inverse_half_spectrum_gradient(g, node, dz, cls.inverse, cls.dims)
+
+
+def _half_size(size: int) -> int:
+    """The number of frequencies that a real signal has."""
+    return size // 2 + 1 if size else 0
 
 
 class RFFT2D(RFFT):

@@ -53,12 +53,16 @@ class Pooling(Op, abstract=True):
             raise OpError("Pooling is not yet supported on the batch dimension.")
         if min(sizes) < 1:
             raise OpError(f"ksize must be positive, got {sizes}")
+        spatial = tuple(sizes[d] for d in layout.spatial)
+        slide = sliding_window(
+            node, layout, [s if d in layout.spatial else 1 for d, s in enumerate(steps)]
+        )
+        if any(max(pads) >= size for pads, size in zip(slide.explicit, spatial, strict=True)):
+            raise OpError(f"padding {slide.explicit} must be smaller than the window {spatial}")
         return PoolingWindow(
             layout,
-            sliding_window(
-                node, layout, [s if d in layout.spatial else 1 for d, s in enumerate(steps)]
-            ),
-            tuple(sizes[d] for d in layout.spatial),
+            slide,
+            spatial,
             sizes[layout.channel],
             steps[layout.channel],
         )

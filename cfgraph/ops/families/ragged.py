@@ -124,7 +124,9 @@ class RaggedGather(Op):
             raise OpError(f"OUTPUT_RAGGED_RANK must be {expected}, got {OUTPUT_RAGGED_RANK}")
         for splits, inner in zip(nested, [*nested[1:], None], strict=True):
             check_splits(splits, len(values) if inner is None else len(inner) - 1)
-        return (*_outer_splits(indices, nested[0].dtype), *_gather_rows(nested, values, indices))
+        gathered = _gather_rows(nested, values, indices)
+        outer = _outer_splits(indices, nested[0].dtype)
+        return tuple([*outer, *gathered] if indices.ndim else gathered[1:])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

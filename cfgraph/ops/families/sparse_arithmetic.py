@@ -37,6 +37,12 @@ def check_sparse(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
     return tuple(shape.tolist())
 
 
+def check_size(sizes: Any) -> None:
+    """Raise OpError for sizes whose product is no int64."""
+    if math.prod(map(int, sizes)) >= 1 << 63:
+        raise OpError(f"Shape {list(map(int, sizes))} would have more than 2**63 - 1 elements")
+
+
 def are_inside(indices: Any, sizes: Any) -> bool:
     """True if all rows of coordinates lie within the sizes."""
     # without their sign, negative numbers are larger than all sizes
@@ -187,8 +193,9 @@ class SparseSlice(Op):
         check_sparse(indices, values, shape)
         if start.shape != shape.shape or size.shape != shape.shape:
             raise OpError(f"start and size must hold {len(shape)} numbers")
-        if (start < 0).any() or (size < 0).any():
-            raise OpError("start and size must not be negative")
+        check_size(shape)
+        if (size < 0).any():
+            raise OpError(f"size must not be negative, got {size.tolist()}")
         inside = ((indices >= start) & (indices - start < size)).all(axis=1)
         extent = np.maximum(np.minimum(size, shape - start), 0)
         return indices[inside] - start, values[inside], extent

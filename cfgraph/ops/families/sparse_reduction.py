@@ -12,7 +12,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.families.sparse_arithmetic import check_sparse
+from cfgraph.ops.families.sparse_arithmetic import check_size, check_sparse
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Op, OpError, one_of
@@ -30,6 +30,7 @@ class SparseSoftmax(Op):
 
     @staticmethod
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any) -> Any:
+        check_size(shape)
         if len(check_sparse(indices, values, shape)) < 2:
             raise OpError(f"Input should have rank >= 2, got {shape.size}")
         if not len(values):
@@ -170,6 +171,7 @@ class SparseOutputReduction(Op, abstract=True):
         cls, xp: ModuleType, keep_dims: bool, /, indices: Any, values: Any, shape: Any, axes: Any
     ) -> Any:
         sizes = check_sparse(indices, values, shape)
+        check_size(sizes)
         kept = kept_axes(len(sizes), axes)
         rows, sums = _reduced(indices[:, kept], values, cls.combine)
         if not keep_dims:

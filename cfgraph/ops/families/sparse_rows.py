@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families import sparse
 from cfgraph.ops.families.sparse import check_indices_inside
+from cfgraph.ops.families.sparse_arithmetic import check_size
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Op, OpError
@@ -129,6 +130,7 @@ class SparseConcat(Op):
             )
             if expected is None or not np.array_equal(expected, shape):
                 raise OpError(f"Expected shapes to agree: {shapes[0].tolist()}, {shape.tolist()}")
+            check_size(shape)
             step = np.zeros(rank, np.int64)
             step[dim] = start
             moved.append(coordinates + step)

@@ -25,6 +25,9 @@ for dims in (1, 2, 3):
             CASES.append(case("R" + name, [x, size], types, **more))
             CASES.append(case("IR" + name, [z, size], types, **more))
         CASES.append(case("R" + name, [x[:0], size], types, **more))
+    for sizes in {(0,) * dims, (0,) * (dims - 1) + (3 * (dims > 1),)}:
+        nothing = np.zeros((2, *sizes), "float32")
+        CASES.append(case("R" + name, [nothing, np.zeros(dims, "int32")]))
     flat = np.ones((2,) * (dims - 1))
     CASES.append(case(name, [flat.astype("complex64")], error=True))
     CASES.append(case("R" + name, [x, np.full(dims, 9, "int32")], types, error=True))

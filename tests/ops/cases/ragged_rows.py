@@ -61,6 +61,15 @@ RAGGED = [
         for t in (I32, I64)
         for indices in ([3, 0, 2, 2], [[1, 2], [3, 3], [0, 1]], [])
     ),
+    *(
+        case(
+            "RaggedGather",
+            [*splits, NUMBERS, I32(index)],
+            {"PARAMS_RAGGED_RANK": len(splits), "OUTPUT_RAGGED_RANK": len(splits) - 1},
+        )
+        for splits in ([SPLITS], [OUTER, SPLITS])
+        for index in (0, 1)
+    ),
     case(
         "RaggedGather",
         [OUTER, SPLITS, NUMBERS, I32([2, 1, 1])],

@@ -17,6 +17,13 @@ CUBE_SIZES = np.array([2, 3, 3])
 CUBE_VALUES = random.standard_normal(5)
 AXES = [[0], [1], [-1], [0, 2], [], [0, 1, 2]]
 
+# with the inputs after a sparse tensor, the number of whose elements is no int64
+UNCOUNTABLE = {
+    "SparseSlice": [np.array([0, 0]), np.array([1, 1])],
+    "SparseSoftmax": [],
+    "SparseReduceMaxSparse": [I32([0])],
+    "SparseReduceSumSparse": [I32([0])],
+}
 SUMS = [
     *(
         case("SparseAdd", [A, X.astype(t), SIZES, B, Y.astype(t), SIZES, t(limit)])
@@ -37,6 +44,13 @@ SUMS = [
         case("SparseSlice", [A, X, SIZES, np.array(start), np.array(size)])
         for start, size in (([0, 0], [2, 2]), ([1, 1], [9, 9]), ([0, 0], [0, 0]), ([1, 0], [1, 4]))
     ),
+    *(
+        case("SparseSlice", [A, X, SIZES, np.array(start), np.array([2, 2])])
+        for start in ([0, -1], [-1, -1], [-5, 0])
+    ),
+    case("SparseSlice", [A, X, SIZES, np.array([0, 0]), np.array([-1, 2])], error=True),
+    *(case(op, [A, X, SIZES * 2**33, *more], error=True) for op, more in UNCOUNTABLE.items()),
+    case("SparseConcat", [A, B, X, Y, *[SIZES * 2**33] * 2], {"concat_dim": 1}, error=True),
     case("SparseSliceGrad", [X[:2], A, np.array([1, 0]), np.array([[0, 0], [1, 2]])]),
     *(
         case(op, [A, X.astype(t), SIZES, dense.astype(t)])
