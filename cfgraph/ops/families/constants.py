@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfgraph.errors import Unsupported
-from cfgraph.ir.dtypes import bool_
+from cfgraph.ir.dtypes import bool_, resource
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve
@@ -261,7 +261,13 @@ class GuaranteeConst(ForwardingIdentity):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        if node.attr("T") is resource:
+            return _refuse_handle
         return lambda step, value: value
+
+
+def _refuse_handle(step: Any, value: Any) -> Any:
+    raise OpError("Input tensor cannot be a resource variable handle.")
 
 
 class DeepCopy(SameShape):

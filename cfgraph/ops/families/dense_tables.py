@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any, Final
 
+import numpy as np
+
 from cfgraph.ir.graph import Node
 from cfgraph.ops.families.lookup_tables import SHARING_ATTRS, LookupTable, TableHandle
 from cfgraph.ops.opdef.op import Kernel, OpError
@@ -20,19 +22,23 @@ class MutableDenseHashTableV2(TableHandle):
 
     signature = f"{_KEYS} -> table_handle: resource"
     attrs = f"{SHARING_ATTRS}, {_BUCKETS}"
+    value_ranks = (0, 1)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        table_of = super().prepare(node, xp)
+        table_of, buckets = super().prepare(node, xp), node.attr("initial_num_buckets")
+        if buckets < 4 or buckets & (buckets - 1):
+            raise OpError(f"Number of buckets must be at least 4 and a power of 2, got: {buckets}")
 
-        def handle(step: Any, *keys: Any) -> LookupTable:
-            if any(key.ndim for key in keys):
-                raise OpError("the keys of dense tables must be scalars")
-            reserved = frozenset(key.item() for key in keys)
-            if len(reserved) < len(keys):
-                raise OpError("Empty and deleted keys cannot be equal")
+        def handle(step: Any, empty: Any, deleted: Any) -> LookupTable:
+            if empty.ndim > 1 or empty.shape != deleted.shape:
+                shapes = f"{list(empty.shape)} and {list(deleted.shape)}"
+                raise OpError(f"Empty and deleted keys must be scalars or vectors, got {shapes}")
             table: LookupTable = table_of(step)
-            table.reserved = reserved
+            table.key_shape = empty.shape
+            table.reserved = frozenset(table.key_rows(np.stack((empty, deleted)))[1])
+            if len(table.reserved) < 2:
+                raise OpError("Empty and deleted keys cannot be equal")
             return table
 
         return handle

@@ -129,8 +129,8 @@ def _parser(column: int, dtype: DType) -> Callable[[bytes], Any]:
     """The conversion of one field. Raises OpError for a type that a column cannot have."""
     if column == LINE_NUMBER and dtype.name != "int64":
         raise OpError(f"a line number has dtype int64, the table has {dtype}")
-    if column == WHOLE_LINE and dtype.kind != "string":
-        raise OpError(f"a whole line has dtype string, the table has {dtype}")
+    if column == WHOLE_LINE and dtype.name not in ("string", "int64"):
+        raise OpError(f"a whole line has dtype string or int64, the table has {dtype}")
     if dtype.kind == "string":
         return bytes
     if dtype.name in _INT_BITS:

@@ -17,13 +17,14 @@ from cfgraph.ops.opdef.resources import TABLES, Resource
 
 
 class LookupTable(Resource):
-    """Table from scalar keys to values of one shape; an immutable table is initialized once."""
+    """Table from keys to values, of one shape each; an immutable table is initialized once."""
 
     __slots__ = (
         "container",
         "immutable",
         "initialized",
         "key",
+        "key_shape",
         "name",
         "reserved",
         "rows",
@@ -47,6 +48,7 @@ class LookupTable(Resource):
         self.key = key
         self.value = value
         self.immutable = immutable
+        self.key_shape: tuple[int, ...] = ()
         self.value_shape = tuple(size or 0 for size in value_shape.dims or ())
         self.container = container
         self.name = name
@@ -65,7 +67,7 @@ class LookupTable(Resource):
             name=self.name,
         )
         copied.rows, copied.initialized = dict(self.rows), self.initialized
-        copied.reserved = self.reserved
+        copied.reserved, copied.key_shape = self.reserved, self.key_shape
         return copied
 
     def require(self) -> None:
@@ -78,16 +80,17 @@ class LookupTable(Resource):
         """Values of the keys; the default for missing keys."""
         self.require()
         self._check(keys, default)
-        shape = keys.shape + self.value_shape
+        batch, rows = self.key_rows(keys)
+        shape = batch + self.value_shape
         spread = default.shape == shape and default.shape != self.value_shape
         if not spread and default.shape != self.value_shape:
             raise OpError(
                 f"Expected shape {Shape(self.value_shape)} or {Shape(shape)} for default value, "
                 f"got {Shape(default.shape)}"
             )
-        flat = np.empty((keys.size, *self.value_shape), self.value.numpy)
+        flat = np.empty((len(rows), *self.value_shape), self.value.numpy)
         defaults = default.reshape(flat.shape) if spread else None
-        for position, key in enumerate(keys.ravel().tolist()):
+        for position, key in enumerate(rows):
             row = self.rows.get(key)
             if row is not None:
                 flat[position] = row
@@ -98,19 +101,22 @@ class LookupTable(Resource):
     def insert(self, keys: Any, values: Any) -> None:
         """Insert or overwrite rows. Raises OpError if the shapes do not match."""
         self._check(keys, values)
-        if values.shape != keys.shape + self.value_shape:
+        batch, rows = self.key_rows(keys)
+        if values.shape != batch + self.value_shape:
             raise OpError(
-                f"Expected shape {Shape(keys.shape + self.value_shape)} for value, got "
+                f"Expected shape {Shape(batch + self.value_shape)} for value, got "
                 f"{Shape(values.shape)}"
             )
         flat = values.reshape(-1, *self.value_shape)
-        self.rows.update(zip(keys.ravel().tolist(), flat, strict=True))
+        self.rows.update(zip(rows, flat, strict=True))
 
     def fill(self, keys: Any, values: Any) -> None:
         """Initialize the table with all its rows. Raises OpError if it has different rows."""
         if not self.immutable:
             raise OpError("only an immutable table can be initialized")
         self._check(keys, values)
+        if not keys.size or not values.size:
+            raise OpError("keys and values cannot be empty tensors.")
         if keys.ndim != 1 or keys.shape != values.shape:
             raise OpError(
                 f"Keys and values must be vectors of one size, not of shapes {Shape(keys.shape)} "
@@ -133,7 +139,7 @@ class LookupTable(Resource):
     def export(self) -> tuple[Any, Any]:
         """All keys and their values, in matching order."""
         self.require()
-        keys = np.array(list(self.rows), self.key.numpy)
+        keys = np.array(list(self.rows), self.key.numpy).reshape(-1, *self.key_shape)
         values = np.empty((len(keys), *self.value_shape), self.value.numpy)
         for position, value in enumerate(self.rows.values()):
             values[position] = value
@@ -147,9 +153,20 @@ class LookupTable(Resource):
             )
         self.check_reserved(keys)
 
+    def key_rows(self, keys: Any) -> tuple[tuple[int, ...], list[Any]]:
+        """The shape and the list of keys; a key that is a vector is a tuple."""
+        if not self.key_shape:
+            return keys.shape, keys.ravel().tolist()
+        if keys.ndim != 2 or keys.shape[1:] != self.key_shape:
+            raise OpError(
+                f"Input key shape {Shape(keys.shape)} must end with the key shape "
+                f"{Shape(self.key_shape)}, after one dimension"
+            )
+        return keys.shape[:1], list(map(tuple, keys.tolist()))
+
     def check_reserved(self, keys: Any) -> None:
         """Raise OpError for a key that marks empty or deleted buckets."""
-        if self.reserved and not self.reserved.isdisjoint(keys.ravel().tolist()):
+        if self.reserved and not self.reserved.isdisjoint(self.key_rows(keys)[1]):
             message = f"Using the empty_key or deleted_key as a table key is not allowed: {keys}"
             raise OpError(message)
 
@@ -170,12 +187,16 @@ class TableHandle(Op, abstract=True):
     effects = SideEffects(stateful=True)
     placement = HostPlacement(host_only=True)
     immutable: ClassVar[bool] = False
+    value_ranks: ClassVar[tuple[int, ...]] = (0,)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         known, immutable = cls.parsed().attrs, cls.immutable
         key, value = node.attr("key_dtype"), node.attr("value_dtype")
         shape = node.attr("value_shape") if "value_shape" in known else SCALAR_SHAPE
+        if shape.rank not in cls.value_ranks:
+            ranks = " or ".join(map(str, cls.value_ranks))
+            raise OpError(f"a value of the table must have rank {ranks}, got shape {shape}")
         anonymous = "shared_name" not in known
         container = "" if anonymous else decode_key(node.attr("container"))
         name = node.name if anonymous else decode_key(node.attr("shared_name")) or node.name
@@ -226,13 +247,14 @@ class AnonymousMutableHashTable(TableHandle):
 
 
 class MutableHashTableOfTensorsV2(TableHandle):
-    """Handle of a shared mutable table of tensors."""
+    """Handle of a shared mutable table of vectors."""
 
     attrs = f"{SHARING_ATTRS}, value_shape: shape = []"
+    value_ranks = (1,)
 
 
-class AnonymousMutableHashTableOfTensors(TableHandle):
-    """Handle of a new mutable table of tensors."""
+class AnonymousMutableHashTableOfTensors(MutableHashTableOfTensorsV2):
+    """Handle of a new mutable table of vectors."""
 
     attrs = "key_dtype: type, value_dtype: type, value_shape: shape = []"
 
@@ -272,7 +294,7 @@ class LookupTableRemoveV2(TableAccess):
     @staticmethod
     def kernel(xp: ModuleType, step: Any, table: LookupTable, keys: Any) -> None:
         table.check_reserved(keys)
-        for key in keys.ravel().tolist():
+        for key in table.key_rows(keys)[1]:
             table.rows.pop(key, None)
 
 

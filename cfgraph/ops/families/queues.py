@@ -160,8 +160,9 @@ class PaddedQueue(Queue):
         sizes = [max(lengths) for lengths in zip(*(np.shape(row) for row in rows), strict=True)]
         fill = b"" if dtype.kind == "string" else 0
         padded = np.full((len(rows), *sizes), fill, dtype.numpy)
-        for row, target in zip(rows, padded, strict=True):
-            target[tuple(slice(size) for size in np.shape(row))] = row
+        for place, row in enumerate(rows):
+            inside: tuple[Any, ...] = (place, *(slice(size) for size in np.shape(row)))
+            padded[inside] = row
         return padded
 
 
@@ -183,18 +184,20 @@ class PrioritizedQueue(Queue):
 class ShuffledQueue(Queue):
     """A queue that returns random elements, and keeps some unless it is closed."""
 
-    __slots__ = ("drawn", "reserve", "seeds", "stream")
+    __slots__ = ("drawn", "min_after_dequeue", "seeds", "stream")
 
-    def __init__(self, *args: Any, reserve: int = 0, seeds: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self, *args: Any, min_after_dequeue: int = 0, seeds: tuple[int, int] = (0, 0)
+    ) -> None:
         super().__init__(*args)
-        self.reserve, self.seeds = reserve, seeds
+        self.min_after_dequeue, self.seeds = min_after_dequeue, seeds
         # the name of its random numbers, and how many it has drawn
         self.stream, self.drawn = "", 0
 
     @property
     def available(self) -> int:
         """The number of elements that may be removed."""
-        return len(self.elements) - (0 if self.closed else self.reserve)
+        return len(self.elements) - (0 if self.closed else self.min_after_dequeue)
 
     def take_next(self, step: Any) -> Element:
         """Remove a random element."""
@@ -233,6 +236,9 @@ class QueueHandle(Op, abstract=True):
         if shapes and len(shapes) != len(types):
             raise OpError(f"{len(shapes)} shapes for {len(types)} components")
         more = cls.options(node)
+        expected = {"capacity": node.attr("capacity"), "shapes": shapes, **more}
+        if expected.get("seeds") == (0, 0):
+            del expected["seeds"]
 
         def make() -> Queue:
             return cls.kind(name, types, shapes, node.attr("capacity"), **more)
@@ -241,6 +247,10 @@ class QueueHandle(Op, abstract=True):
             queue = step.resource(container, name, make, Queue.namespace)
             if queue.__class__ is not cls.kind or queue.types != types:
                 raise OpError(f"Shared queue {name!r} is {queue!r}, which has another type")
+            for attr, requested in expected.items():
+                if (have := getattr(queue, attr)) != requested:
+                    message = f"Shared queue {name!r} has {attr} {have} but requested {attr} was"
+                    raise OpError(f"{message} {requested}")
             return queue
 
         return handle
@@ -293,7 +303,7 @@ class RandomShuffleQueueV2(QueueHandle):
     @classmethod
     def options(cls, node: Node) -> dict[str, Any]:
         return {
-            "reserve": node.attr("min_after_dequeue"),
+            "min_after_dequeue": node.attr("min_after_dequeue"),
             "seeds": (node.attr("seed"), node.attr("seed2")),
         }
 

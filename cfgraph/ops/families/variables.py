@@ -182,11 +182,18 @@ class DestroyTemporaryVariable(Op):
     attrs = "var_name: string"
     effects = SideEffects(stateful=True)
 
-    @staticmethod
-    def kernel(xp: ModuleType, step: Any, cell: Variable) -> Any:
-        value = cell.read()
-        cell.value = None
-        return value
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        name = decode_key(node.attr("var_name"))
+
+        def destroy(step: Any, cell: Variable) -> Any:
+            if cell.name != name:
+                raise OpError(f"Temporary variable {name!r} does not exist, but {cell.name!r}")
+            value = cell.read()
+            cell.value = None
+            return value
+
+        return destroy
 
     shape = staticmethod(lambda context: [context.inputs[0]])
 

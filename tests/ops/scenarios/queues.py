@@ -73,6 +73,24 @@ def padded(g: Sketch) -> Runs:
     ]
 
 
+def padded_scalars(g: Sketch) -> Runs:
+    queue = g("PaddingFIFOQueueV2", component_types=(float32,), shapes=(SCALAR,))
+    many = g("QueueEnqueueManyV2", queue, [1.0, 2, 3]).node
+    two = g("QueueDequeueManyV2", queue, np.int32(2), component_types=(float32,))
+    up_to = g("QueueDequeueUpToV2", queue, np.int32(1), component_types=(float32,))
+    return [[many], [two], [up_to]]
+
+
+def shared(g: Sketch) -> Runs:
+    attrs = {"capacity": 5, "seed": 3, "min_after_dequeue": 1}
+    same = [queue_of(g, "RandomShuffleQueueV2", **attrs) for _ in range(2)]
+    differing = [{"capacity": 6}, {"min_after_dequeue": 2}, {"seed": 4}, {"shapes": ()}]
+    others = [queue_of(g, "RandomShuffleQueueV2", **attrs | other) for other in differing]
+    without_seed = queue_of(g, "RandomShuffleQueueV2", **attrs | {"seed": 0})
+    sizes = [g("QueueSizeV2", queue) for queue in (*same, without_seed, *others)]
+    return [[size] for size in sizes]
+
+
 def by_priority(g: Sketch) -> Runs:
     queue = g("PriorityQueueV2", component_types=(float32,), shapes=(SCALAR,), shared_name="q")
     types = (int64, float32)
@@ -122,6 +140,8 @@ def staged_within_a_limit(g: Sketch) -> Runs:
 SCENES: list[Scenario] = [
     closing,
     padded,
+    padded_scalars,
+    shared,
     by_priority,
     shuffled,
     staged,

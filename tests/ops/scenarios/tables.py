@@ -148,12 +148,52 @@ def reserved_keys(g: Sketch) -> Runs:
     ]
 
 
+def vector_keys(g: Sketch) -> Runs:
+    op, keys = "MutableDenseHashTableV2", np.array([[2, 3], [4, 5]], np.int64)
+    empty, deleted = np.array([0, 0], np.int64), np.array([1, 1], np.int64)
+    table = g(op, empty, deleted, value_dtype=float32)
+    insert = g("LookupTableInsertV2", table, keys, [1.5, 2]).node
+    size, find = g("LookupTableSizeV2", table), g("LookupTableFindV2", table, keys + 2, -1.0)
+    remove = g("LookupTableRemoveV2", table, keys[1:]).node
+    refused = [
+        g("LookupTableInsertV2", table, (keys - 2)[:1], [1.0]).node,
+        g("LookupTableFindV2", table, np.ones((1, 2), np.int64), -1.0),
+        g("LookupTableFindV2", table, g.hidden(np.ones((1, 3), np.int64)), -1.0),
+        g("LookupTableSizeV2", g(op, empty, np.int64(1), value_dtype=float32)),
+    ]
+    return [[insert], [find, size], *([x] for x in refused), [remove], [find, size]]
+
+
+def wrong_attributes(g: Sketch) -> Runs:
+    keys, dense = (np.int64(0), np.int64(1)), "MutableDenseHashTableV2"
+    tensors = {"key_dtype": int64, "value_dtype": float32}
+    nothing = (np.zeros(0, np.int64), np.zeros(0, np.float32))
+    once, changing = g("HashTableV2", **tensors), g("MutableHashTableV2", **tensors)
+    tables = [
+        *(g(dense, *keys, value_dtype=float32, initial_num_buckets=n) for n in (4, 2, 12, 0)),
+        g(dense, *keys, value_dtype=float32, value_shape=Shape((1, 2))),
+        *(
+            g(op, value_shape=Shape(shape), **tensors)
+            for op in ("MutableHashTableOfTensorsV2", "AnonymousMutableHashTableOfTensors")
+            for shape in ((), (2,), (1, 2))
+        ),
+    ]
+    return [
+        *([g("LookupTableSizeV2", table)] for table in tables),
+        [g("InitializeTableV2", once, *nothing).node],
+        [g("LookupTableImportV2", once, *nothing).node],
+        [g("LookupTableImportV2", changing, *nothing).node],
+    ]
+
+
 SCENES: list[Scenario] = [
     *versions(of_a_file, "V2", ""),
     *versions(filled_once, "V2", ""),
     *versions(changing, "V2", ""),
     *versions(of_tensors, "V2", ""),
     reserved_keys,
+    vector_keys,
+    wrong_attributes,
     removing,
     anonymous,
     destroyed,

@@ -67,6 +67,17 @@ def temporary(g: Sketch) -> Runs:
     return [[end], [end]]
 
 
+def destroyed_by_another_name(g: Sketch) -> Runs:
+    v = g("TemporaryVariable", dtype=float32, shape=Shape([2]), var_name="t")
+    init = g("Assign", v, [1.0, 2.0])
+    return [[g("DestroyTemporaryVariable", init, var_name="other")]]
+
+
+def guaranteed_handle(g: Sketch) -> Runs:
+    v = g("VarHandleOp", dtype=float32, shape=Shape([2]))
+    return [[g("GuaranteeConst", v)], [g("GuaranteeConst", np.float32(2))]]
+
+
 def resource(g: Sketch) -> Runs:
     v = g("VarHandleOp", dtype=float32, shape=Shape([2]))
     read = g("ReadVariableOp", v, dtype=float32)
@@ -157,6 +168,8 @@ SCENES: list[Scenario] = [
     shared_by_name,
     count_up,
     temporary,
+    destroyed_by_another_name,
+    guaranteed_handle,
     resource,
     resource_types_and_shapes,
     several_handles,
