@@ -40,8 +40,9 @@ REAL_MATRIX_TYPES = one_of("float64", "float32")
 class MatrixOp(Op, abstract=True):
     """A function of the matrices in the last two dimensions, computed by `kernel`.
 
-    Where `nonfinite` is set, it computes the outputs of each matrix with NaN or infinity: those of
-    LAPACK may be finite, an error, or late. It is declared as `kernel` is.
+    Where `nonfinite` is set, it computes the outputs of each matrix with NaN or infinity on a CPU:
+    those of LAPACK may be finite, an error, or late. It is declared as `kernel` is. On a GPU the
+    results of its library are returned, as TensorFlow does; the host does not wait for a check.
     """
 
     attrs = MATRIX_TYPES
@@ -63,7 +64,7 @@ class MatrixOp(Op, abstract=True):
             if cls.is_square and first.shape[-1] != first.shape[-2]:
                 raise OpError(f"Input matrix must be square, not {list(first.shape)}")
             if xp is not np:
-                return _checked_result(xp, kernel(first, *operands))
+                return _checked_result(xp, first, kernel(first, *operands))
             try:
                 return kernel(first, *operands)
             except np.linalg.LinAlgError as error:
@@ -99,9 +100,9 @@ def _by_matrix(kernel: Kernel, nonfinite: Kernel) -> Kernel:
     return call
 
 
-def _checked_result(xp: ModuleType, result: Any) -> Any:
-    """The result; where it is not finite, the kernels of NumPy may fail."""
-    for part in result if isinstance(result, tuple) else (result,):
+def _checked_result(xp: ModuleType, first: Any, result: Any) -> Any:
+    """The result; where it or the matrix is not finite, the kernels of NumPy may differ."""
+    for part in (first, *(result if isinstance(result, tuple) else (result,))):
         defer_check(partial(xp.isfinite, part))
     return result
 
