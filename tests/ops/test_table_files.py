@@ -59,15 +59,21 @@ def test_columns_are_separated_by_the_delimiter(file: Path) -> None:
         (b"a\t1_000\n", "key_index=0, value_index=1", "Field 1_000 in line 0 is not a valid"),
         (b"a\t99999999999999999999\n", "key_index=0, value_index=1", "not a valid number"),
         (b"a\n", "key_index=-2, value_index=-1, vocab_size=3", "expected 3 but got 1"),
-        (b"a\n", "key_index=-2, value_index=-2", "a whole line has dtype string"),
+        (b"5\n", "key_index=-2, value_index=-1", "a whole line has dtype string or int64"),
         (b"a\n", 'key_index=-2, value_index=-1, delimiter="ab"', "must be one character"),
     ],
 )
 def test_a_file_that_does_not_fit_is_an_error(
     file: Path, text: bytes, attrs: str, message: str
 ) -> None:
+    key = "int32" if "has dtype" in message else "string"
     with pytest.raises(ExecutionError, match=message):
-        rows(file, text, attrs)
+        rows(file, text, attrs, key)
+
+
+def test_a_whole_line_may_be_a_number(file: Path) -> None:
+    assert rows(file, b"5\n-3\n", "key_index=-2, value_index=-1", "int64") == {5: 0, -3: 1}
+    assert rows(file, b"5\n-3\n", "key_index=-1, value_index=-2", "int64") == {0: 5, 1: -3}
 
 
 def test_a_file_is_read_with_permission_only(file: Path) -> None:

@@ -115,8 +115,6 @@ class LookupTable(Resource):
         if not self.immutable:
             raise OpError("only an immutable table can be initialized")
         self._check(keys, values)
-        if not keys.size or not values.size:
-            raise OpError("keys and values cannot be empty tensors.")
         if keys.ndim != 1 or keys.shape != values.shape:
             raise OpError(
                 f"Keys and values must be vectors of one size, not of shapes {Shape(keys.shape)} "
@@ -135,6 +133,12 @@ class LookupTable(Resource):
                 raise OpError(f"Table {self.name} already initialized.")
             return
         self.rows, self.initialized = rows, True
+
+    def initialize(self, keys: Any, values: Any) -> None:
+        """Initialize the table with all its rows, at least one."""
+        if not keys.size or not values.size:
+            raise OpError("keys and values cannot be empty tensors.")
+        self.fill(keys, values)
 
     def export(self) -> tuple[Any, Any]:
         """All keys and their values, in matching order."""
@@ -307,7 +311,7 @@ class LookupTableImportV2(TableAccess):
     @staticmethod
     def kernel(xp: ModuleType, step: Any, table: LookupTable, keys: Any, values: Any) -> None:
         if table.immutable:
-            table.fill(keys, values)
+            table.initialize(keys, values)
             return
         old, table.rows = table.rows, {}
         try:
@@ -340,7 +344,7 @@ class InitializeTableV2(TableAccess):
 
     signature = "table_handle: resource, keys: Tkey, values: Tval ->"
     effects = SideEffects(stateful=True, initializes=True)
-    kernel = staticmethod(lambda xp, step, table, keys, values: table.fill(keys, values))
+    kernel = staticmethod(lambda xp, step, table, keys, values: table.initialize(keys, values))
 
 
 _WITH_STRING_HANDLES: Final[tuple[type[Op], ...]] = (
