@@ -38,6 +38,15 @@ def test_a_weight_of_another_shape_is_refused(weight: Any) -> None:
     assert "expected [2,3]" in refused(UsageError, [weight])
 
 
+def test_a_weight_of_one_element_takes_the_shape_of_a_y_of_one() -> None:
+    b = cfgraph.Builder()
+    x = b.placeholder("x", "float32", [2])
+    b.Sum(x, b.const(0), name="y")
+    weight = np.array([3], np.float32)
+    (name,) = cfgraph.gradients(b.graph, ["y:0"], ["x:0"], grad_ys=[weight])
+    assert cfgraph.Session(b.graph).run([str(name)], {"x:0": [1, 2]})[0].tolist() == [3, 3]
+
+
 def test_a_weight_from_inside_a_loop_is_refused() -> None:
     names = [node.name for node in program() if node.op == "NextIteration"]
     assert "is inside the loop" in refused(Unsupported, names)

@@ -372,7 +372,7 @@ def _initial_gradient(scope: GradientScope, y: Output, weight: Any, guard: PathC
     if weight is not None and not isinstance(weight, Output):
         weight = scope.const(weight, dtype.base)
     if weight is not None:
-        _require_compatible_shape(scope, y, weight)
+        weight = _shaped_as(scope, y, weight)
     decisions = guard.decisions()
     if weight is None:
         if decisions:
@@ -384,11 +384,15 @@ def _initial_gradient(scope: GradientScope, y: Output, weight: Any, guard: PathC
     return scope.Mul(scope.OnesLike(y, name="grad_ys"), weight) if decisions else weight
 
 
-def _require_compatible_shape(scope: GradientScope, y: Output, weight: Output) -> None:
+def _shaped_as(scope: GradientScope, y: Output, weight: Output) -> Output:
+    """The weight, in the shape of the y if both have one element."""
     expected, actual = scope.known_shape(y), scope.known_shape(weight)
     try:
         expected.merge(actual)
+        return weight
     except ValueError:
+        if {*(expected.dims or ()), *(actual.dims or ())} == {1}:
+            return scope.Reshape(weight, scope.shape(y))
         message = f"grad_ys for {y.name} has shape {actual}, expected {expected}"
         raise UsageError(message, node=y.node) from None
 
