@@ -1,0 +1,111 @@
+"""TensorFlow's kernel tests come out as recorded, in every form and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Graph
+from cfgraph.ops.opdef.op import lookup
+from cfgraph.passes.lower.lower import lower
+from tests.conformance import recorded, recorded_gradients
+from tests.conformance.test_clustered import clustered
+from tests.conformance.test_partitioned import cut
+
+CASES = recorded.cases(recorded.KERNELS)
+# a new kernel leaves this list
+WITHOUT_KERNEL = """
+AccumulatorNumAccumulated AddManySparseToTensorsMap AddSparseToTensorsMap ApproxTopK Barrier
+BarrierClose BarrierInsertMany BarrierReadySize BarrierTakeMany CSRSparseMatrixComponents
+CSRSparseMatrixToDense ConsumeMutexLock Conv DataFormatDimMap DataFormatVecPermute DecodeJpeg
+DenseCountSparseOutput DenseToCSRSparseMatrix EmptyTensorMap EncodeJpeg EncodePng Fingerprint
+FractionalAvgPool FractionalAvgPoolGrad FractionalMaxPool FractionalMaxPoolGrad
+FusedResizeAndPadConv2D InplaceAdd InplaceSub InplaceUpdate IsotonicRegression MapClear
+MapIncompleteSize MapPeek MapSize MapStage MapUnstage MapUnstageNoKey MutexLock MutexV2
+OrderedMapStage ParallelConcat RaggedBincount RaggedCountSparseOutput RaggedCross
+RaggedFillEmptyRows ResourceAccumulatorApplyGradient ResourceAccumulatorNumAccumulated
+ResourceAccumulatorSetGlobalStep ResourceAccumulatorTakeGradient ResourceConditionalAccumulator
+SampleDistortedBoundingBoxV2 SobolSample SparseAccumulatorApplyGradient
+SparseAccumulatorTakeGradient SparseBincount SparseConditionalAccumulator SparseCross
+SparseCrossHashed SparseCrossV2 SparseSparseMaximum SparseSparseMinimum SparseSplit
+StatelessSampleDistortedBoundingBox TakeManySparseFromTensorsMap TensorMapErase TensorMapHasKey
+TensorMapInsert TensorMapLookup TensorMapSize TensorMapStackKeys
+""".split()  # noqa: SIM905
+# cases whose values TensorFlow does not define, and why
+UNDEFINED = {
+    "data_structures.lookup_ops_test/DenseHashTableOpTest.testVectorKeys_False/0": (
+        "exports the buckets of a table, in the order of their hashes"
+    )
+}
+
+
+def lacks_kernel(name: str) -> bool:
+    op = lookup(name)
+    if op is None:
+        return registry.lookup(name) is not None  # the others are functions
+    return not (op.compilation.runnable or op.calls.kind or op.role)
+
+
+def disagreement(
+    case: dict[str, Any], prepare: Callable[[Graph], Graph] = lambda g: g, **options: Any
+) -> str:
+    """The difference; nothing where it lies in an op without a kernel."""
+    agrees = recorded_gradients if case["kind"] == "gradient" else recorded
+    failure = agrees.disagreement(case, prepare, **options)
+    is_expected = "Unsupported" in failure and not {*WITHOUT_KERNEL}.isdisjoint(case["ops"])
+    return "" if is_expected or case["id"] in UNDEFINED else failure
+
+
+def lowered(graph: Graph) -> Graph:
+    lower(graph)
+    return graph
+
+
+def as_recorded(case: dict[str, Any]) -> str:
+    return disagreement(case)
+
+
+def after_lowering(case: dict[str, Any]) -> str:
+    return disagreement(case, lowered)
+
+
+def after_clustering(case: dict[str, Any]) -> str:
+    if case["kind"] == "gradient":
+        return disagreement(case, jit="numpy")
+    return disagreement(case, clustered(case), engine="compiled")
+
+
+def after_partitioning(case: dict[str, Any]) -> str:
+    return disagreement(case, cut(sum(case["id"].encode())))
+
+
+def under_xla(case: dict[str, Any]) -> str:
+    return disagreement(case, engine="xla")
+
+
+without_xla = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
+WAYS = [
+    as_recorded,
+    after_lowering,
+    after_clustering,
+    after_partitioning,
+    pytest.param(under_xla, marks=without_xla),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("suite", sorted({case["id"].split("/")[0] for case in CASES}))
+def test_a_suite_of_kernel_tests_agrees(suite: str, way: Callable[[dict[str, Any]], str]) -> None:
+    members = [case for case in CASES if case["id"].startswith(f"{suite}/")]
+    failures = {case["id"]: way(case) for case in members}
+    assert {name: failure for name, failure in failures.items() if failure} == {}
+
+
+def test_the_ops_of_kernel_tests_without_a_kernel_are_listed() -> None:
+    ops = {name for case in CASES for name in case["ops"]}
+    assert sorted(filter(lacks_kernel, ops)) == WITHOUT_KERNEL
