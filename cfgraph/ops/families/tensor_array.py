@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import index as as_index
 from types import ModuleType
 from typing import Any, Final, NoReturn
@@ -80,6 +80,14 @@ class TensorArray(Resource):
         if self.closed:
             self._fail("has already been closed.")
         return len(self._values)
+
+    def place(self, xp: ModuleType, move: Callable[[Any], Any]) -> None:
+        """Move all elements to an array namespace, unless they are there."""
+        if self._xp is not xp:
+            self._xp, self.rows = xp, None
+            self._values = [
+                x if x is None or isinstance(x, tuple) else move(x) for x in self._values
+            ]
 
     @property
     def packed_size(self) -> int:

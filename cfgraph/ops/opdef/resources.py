@@ -57,6 +57,18 @@ class Resource:
     # resources of two namespaces may have the same name in a container
     namespace: ClassVar[str] = VARIABLES
 
+    def checkpoint(self) -> Callable[[], None]:
+        """A function that returns the resource to its present state."""
+        names = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
+        held = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        held |= {name: x.copy() for name, x in held.items() if isinstance(x, list | dict)}
+
+        def restore() -> None:
+            for name, value in held.items():
+                setattr(self, name, value)
+
+        return restore
+
     def copy(self) -> Resource | None:
         """An independent resource of the same content, or None if it outlives no run."""
         return None

@@ -8,6 +8,7 @@ loop, the float32 result is rounded.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.gpu.stream import GpuStream, fatal_error
 from cfgraph.runtime.memory.placement import is_host_arithmetic
 from cfgraph.runtime.straight_line import KernelBinder, StraightLine, compile_numpy, is_known
@@ -49,6 +51,21 @@ def bind_on_gpu(node: Node, op: type[Op], xp: ModuleType) -> Kernel:
         return tuple(map(_rounded, results, dtypes))
 
     return run
+
+
+def undo_of_effects(inputs: Iterable[Any]) -> Callable[[], None]:
+    """A function that undoes what a kernel that fails has done to the resources of its inputs.
+
+    Whether a kernel runs on the GPU is known once it has: what it has read and cleared, or written,
+    would otherwise be so when the host repeats it.
+    """
+    restores = [value.checkpoint() for value in inputs if isinstance(value, Resource)]
+
+    def undo() -> None:
+        for restore in restores:
+            restore()
+
+    return undo
 
 
 def _rounded(value: Any, dtype: Any) -> Any:
@@ -128,6 +145,7 @@ class _GpuNode:
             nonlocal is_usable
             if not is_usable or not (fills or any(type(value) is array for value in inputs)):
                 return self._run_on_host(*inputs)
+            undo = undo_of_effects(inputs)
             try:
                 return kernel(*(move(value) for move, value in zip(moves, inputs, strict=True)))
             except OpError:
@@ -136,6 +154,7 @@ class _GpuNode:
                 fatal = fatal_error(error)
                 if fatal is not None:
                     raise fatal from error
+                undo()
                 result = self._run_on_host(*inputs)
                 is_usable = False
                 return result

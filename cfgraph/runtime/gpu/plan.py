@@ -23,13 +23,14 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.families.optional import OptionalVariant
+from cfgraph.ops.families.tensor_array import TensorArray
 from cfgraph.ops.families.tensor_list import TensorList
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels.variant_math import map_objects
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.kernels import bind_on_gpu
+from cfgraph.runtime.gpu.kernels import bind_on_gpu, undo_of_effects
 from cfgraph.runtime.gpu.stream import SMALL_COPY, GpuStream, fatal_error
 from cfgraph.runtime.memory.placement import MemoryPlacement
 
@@ -189,9 +190,12 @@ class GpuPlan:
         to_host = self._to_host.get(rendezvous_key(node), True)
         return lambda value: stream.post(value, to_host=to_host)
 
-    def move_to_host(self, variable: Variable) -> None:
-        """Move a variable to the host."""
-        variable.value = self.context.to_host(variable.value)
+    def move_to_host(self, resource: Variable | TensorArray) -> None:
+        """Move a variable, or the elements of an array, to the host."""
+        if isinstance(resource, TensorArray):
+            resource.place(np, lambda value: map_contained(value, self.context.to_host))
+        else:
+            resource.value = self.context.to_host(resource.value)
 
     def _host_plan(self, plan: Plan) -> None:
         """Bind the plan of a CPU: messages come from the GPU, and variables may be there."""
@@ -300,6 +304,7 @@ class _GpuBinding:
 
         def run(*inputs: Any) -> Any:
             nonlocal kernel
+            undo = undo_of_effects(inputs)
             try:
                 return kernel(*inputs)
             except Exception as error:
@@ -308,6 +313,7 @@ class _GpuBinding:
                 fatal = fatal_error(error)
                 if fatal is not None:
                     raise fatal from error
+                undo()
                 result = host_kernel(*inputs)
                 kernel = host_kernel
                 self.owner.host_fallbacks[op.name] = _error_summary(error)
@@ -327,14 +333,21 @@ class _GpuBinding:
         kernel = _with_local_variables(kernel, self.owner.move_to_host)
         return lambda step, *inputs: kernel(step, *map(to_host, inputs))
 
-    def _localize(self, variable: Variable) -> None:
-        """Move a variable to where its kernels compute."""
+    def _localize(self, variable: Variable | TensorArray) -> None:
+        """Move a variable, or the elements of an array, to where its kernels compute."""
+        if isinstance(variable, TensorArray):
+            stays = variable.dtype is int32
+            variable.place(self.owner.context.xp, identity if stays else self._contained_to_device)
+            return
         self.owner.shared_variables.use(variable, self.stream)
         value = variable.value
         if variable.dtype is not int32 and isinstance(value, np.ndarray | np.generic):
             variable.value = self.stream.to_device(value)
         elif variable.dtype is int32:
             variable.value = self.stream.to_host(value)
+
+    def _contained_to_device(self, value: Any) -> Any:
+        return map_contained(value, self.stream.to_device)
 
     def _with_output_copies(self, plan: NodePlan, kernel: Kernel) -> Kernel:
         """A kernel whose outputs are placed; copies that the host waits for start at once."""
@@ -371,12 +384,14 @@ def _place_single_output(
     return run
 
 
-def _with_local_variables(kernel: Kernel, localize: Callable[[Variable], None]) -> Kernel:
-    """A stateful kernel that first moves its variables to where it computes."""
+def _with_local_variables(
+    kernel: Kernel, localize: Callable[[Variable | TensorArray], None]
+) -> Kernel:
+    """A stateful kernel that first moves its variables and arrays to where it computes."""
 
     def run(step: Any, *inputs: Any) -> Any:
         for value in inputs:
-            if isinstance(value, Variable):
+            if isinstance(value, Variable | TensorArray):
                 localize(value)
         result = kernel(step, *inputs)
         if isinstance(result, Variable):

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ NAMES = recorded()
 _HELD = frozenset([*map(np.dtype, "?bhilqBHILQefdFD"), cupy_differences.BFLOAT16])
 # these copy NumPy arrays to the GPU; others take them for a shape or an index
 _BRINGS = {"array", "asarray", "ascontiguousarray"}
+_COPIES = {*_BRINGS, "empty"}
 _SHAPES = {"zeros", "ones", "empty", "full", "reshape", "broadcast_to", "tile", "transpose"}
 # used by CuPy where NumPy would have to be called
 _ALWAYS = {"take": {"mode": "wrap"}, "sort": {"kind": "stable"}, "argsort": {"kind": "stable"}}
@@ -41,6 +43,34 @@ _SORTS = {"sort", "argsort", "partition", "argpartition"}
 _WAITING = {"item", "tolist", "tobytes", "nonzero"}
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift")
 _BINARY += ("rshift", "matmul")
+
+
+class Faults:
+    """Array operations that fail, as those do that CuPy lacks: the one at a place in their order.
+
+    What copies arrays between host and card does not count.
+    """
+
+    place = -1
+    count = 0
+
+    @classmethod
+    @contextmanager
+    def at(cls, place: int) -> Iterator[None]:
+        """Let the operation at a place fail, once."""
+        cls.place, cls.count = place, 0
+        try:
+            yield
+        finally:
+            cls.place = -1
+
+    @classmethod
+    def strike(cls) -> None:
+        """Count an operation, and raise CuPy's error at the place."""
+        cls.count += 1
+        if cls.count - 1 == cls.place:
+            message = "this operation is not supported yet"
+            raise NotImplementedError(message)
 
 
 class Array:
@@ -253,6 +283,8 @@ def _function(module: str, name: str, recorded_facts: Any) -> Callable[..., Any]
 
     @functools.wraps(ours)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if name not in _COPIES:
+            Faults.strike()
         _check(name, recorded_facts, args, kwargs)
         kwargs |= _ALWAYS.get(name, {})
         first = next((item for item in args if isinstance(item, Array)), None)
@@ -319,6 +351,7 @@ class _Ufunc:
         return self._call(*args, **kwargs)
 
     def at(self, array: Array, index: Any, value: Any) -> None:
+        Faults.strike()
         if self.__name__ not in _SCATTERS:
             message = f"`cupy_{self.__name__}.at` is not supported yet"
             raise NotImplementedError(message)
@@ -367,6 +400,7 @@ def _operator(call: Any, *, swapped: bool = False) -> Any:
         call = cupy_differences.FUNCTIONS["mod"]
 
     def run(self: Array, other: Any) -> Any:
+        Faults.strike()
         if not isinstance(other, Array | int | float | complex | np.generic):
             message = f"Unsupported type {type(other)}"
             raise TypeError(message)
@@ -378,6 +412,7 @@ def _operator(call: Any, *, swapped: bool = False) -> Any:
 
 def _in_place(call: Any) -> Any:
     def run(self: Array, other: Any) -> Any:
+        Faults.strike()
         self._a = call(self._a, plain(other))
         return self
 
