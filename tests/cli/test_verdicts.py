@@ -80,6 +80,17 @@ def test_the_outputs_of_the_signature_are_compared_by_default(command: Any, verd
     assert (runs["not_in_b"], runs["warnings"]) == ([], [])
 
 
+def test_a_graph_without_signatures_has_those_of_the_other(
+    command: Any, verdicts: Path, tmp_path: Path
+) -> None:
+    lowered, model = tmp_path / "lowered.pb", verdicts / "u1.zip"
+    command("lower", model, "-o", lowered)
+    for pair in ((model, lowered), (lowered, model)):
+        done = command("diff", *pair, "--run", "--json")
+        assert done.code == 0
+        assert done.json["result"]["runs"]["fetches"] == ["StatefulPartitionedCall_1:0"]
+
+
 WARNING = "B has no values of its own for 5 variables, sequential/dense/bias_1, "
 
 

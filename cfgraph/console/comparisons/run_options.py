@@ -224,7 +224,7 @@ def _paired_signatures(
     contents = saved_model_contents(a), saved_model_contents(b)
     known = [item.signatures if item else {} for item in contents]
     requested = inputs.signature
-    if not known[0] and known[1] and requested is not None:
+    if not known[0] and known[1] and (requested is not None or inputs.variables is None):
         names_b = signature_names(b, requested)
         names_a = names_b.in_graph(a.graph)
     else:
