@@ -293,7 +293,7 @@ def test_all_cases_share_the_plans_of_a_graph(monkeypatch: pytest.MonkeyPatch) -
         assert len(planned) <= 4
 
 
-def test_the_index_of_a_merge_that_nothing_reads_is_no_output() -> None:
+def test_the_index_of_a_merge_is_no_output_if_one_graph_lacks_it() -> None:
     text = """
 p = Placeholder() {dtype=bool, shape=[]}
 x = Placeholder() {dtype=float32, shape=[]}
