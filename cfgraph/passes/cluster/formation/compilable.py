@@ -88,7 +88,8 @@ class CompilationRules:
             return None
         if self._constants is None:
             assert self.instances is not None
-            inside = {other for other in self.frames.order if not role_of(other)}
+            # not the order of the frames: some of its nodes may be in functions by now
+            inside = {other for other in self.graph if not role_of(other)}
             self._constants = constant_values(self.instances, inside, inside)
         outputs = range(registry.output_count(node) or 0)
         if self._constants.isdisjoint(map(node.output, outputs)):
