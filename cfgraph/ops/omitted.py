@@ -92,7 +92,13 @@ OMISSIONS: Final = (
         "only old models use them",
         FEED_OUTPUTS,
         r".*CandidateSampler|ComputeAccidentalHits|Sdca.*|K[Mm][Cc2e].*|NearestNeighbors",
-        r"BoostedTrees.*|Tensor(?:Forest|Map).*|EmptyTensorMap|Decision.*|WALS.*",
+        r"BoostedTrees.*|TensorForest.*|Decision.*|WALS.*",
+    ),
+    _omission(
+        "maps of tensors",
+        "no public function of TensorFlow makes maps from tensors to tensors",
+        "use a lookup table or a TensorList",
+        r"TensorMap.*|EmptyTensorMap",
     ),
     _omission(
         "sparse matrices of a library",
