@@ -1,4 +1,4 @@
-"""Workers that are killed or stopped in the middle of a loop, of a transfer, of an assignment.
+"""Workers that are killed or stopped in the middle of their work, and drivers that are interrupted.
 
 `python -m tests.robustness.test_interrupted_workers --tries N --seed S` prints how each try ended.
 """
@@ -24,6 +24,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import WorkerLost
 from tests.runtime.partitioned_graphs import counting, partitioned
+from tests.runtime.remote.threads import ThreadHandle, Threads
 
 _ELEMENTS = 4 << 20  # 16 MiB, by shared memory
 _SMALL = 50_000  # through the socket
@@ -175,6 +176,54 @@ def test_an_interrupted_worker_is_named_or_goes_on(
 ) -> None:
     delay = 0.3 * random.Random(f"{work} {how} {worker}").random()
     interrupt(_WORKS[work], _INTERRUPTIONS[how], worker, engine, delay)
+
+
+def interrupt_driver(session: cfgraph.Session, work: Work, delay: float) -> None:
+    """Raise KeyboardInterrupt in the middle of runs, as in a notebook, and run again."""
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(delay, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    with suppress(KeyboardInterrupt):
+        run_until(session, work, time.monotonic() + delay + 1)
+        raise AssertionError("no run was interrupted")
+    run_until(session, work, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("signals_enabled")
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+@pytest.mark.parametrize("work", _WORKS)
+def test_a_run_after_an_interrupted_one_has_its_values(work: str, engine: str) -> None:
+    numbers = random.Random(f"{work} {engine}")
+    graph = cfgraph.loads(_WORKS[work].text.encode(), "graph")
+    with cfgraph.Session(graph, workers=cfgraph.Processes(2), engine=engine) as session:
+        run_until(session, _WORKS[work], 0)
+        for _ in range(10):
+            interrupt_driver(session, _WORKS[work], 0.2 * numbers.random())
+
+
+@pytest.mark.parametrize("called", [1, 2])
+def test_an_interrupt_while_a_step_starts_ends_it_on_all_workers(
+    called: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = cfgraph.loads(counting().encode(), "graph")
+    call, steps = ThreadHandle.call, list[str]()
+
+    def call_interrupted(self: ThreadHandle, method: str, *args: Any) -> Any:
+        future = call(self, method, *args)
+        if method == "step":
+            steps.append(method)
+            if len(steps) == called:
+                raise KeyboardInterrupt
+        return future
+
+    with cfgraph.Session(graph, workers=Threads(2)) as session:
+        assert session.run(["out:0"], {"n:0": np.int32(3)}) == [3]
+        monkeypatch.setattr(ThreadHandle, "call", call_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.run(["out:0"], {"n:0": np.int32(4)})
+        assert session.run(["out:0"], {"n:0": np.int32(5)}, timeout=20) == [5]
 
 
 def main() -> None:

@@ -180,21 +180,21 @@ class RemoteRun:
         limits = current_limits()
         seconds = limits.deadline - time.monotonic()
         futures: dict[Future[Any], int] = {}
-        for worker in self._used:
-            request = StepRequest(
-                self._number,
-                number,
-                self.step.run,
-                self.step.seed,
-                {index: feeds[index] for index in self._feeds[worker]},
-                None if seconds == math.inf else max(0.0, seconds),
-                limits.max_iterations,
-                self.allow_dead,
-                self._observer is not None,
-                compiled,
-            )
-            futures[self._workers.handles[worker].call("step", request)] = worker
         try:
+            for worker in self._used:
+                request = StepRequest(
+                    self._number,
+                    number,
+                    self.step.run,
+                    self.step.seed,
+                    {index: feeds[index] for index in self._feeds[worker]},
+                    None if seconds == math.inf else max(0.0, seconds),
+                    limits.max_iterations,
+                    self.allow_dead,
+                    self._observer is not None,
+                    compiled,
+                )
+                futures[self._workers.handles[worker].call("step", request)] = worker
             results = self._gather(number, futures)
         except WorkerLost:
             raise  # the others have ended
@@ -294,10 +294,12 @@ class RemoteRun:
     def _abort(
         self, number: int, futures: dict[Future[Any], int], silent: Collection[int] = ()
     ) -> None:
-        """End the step on all workers that are still in it; do not wait for silent ones."""
+        """End the step on all workers that may be in it; do not wait for silent ones."""
+        ended = {worker for future, worker in futures.items() if future.done()}
+        # a call that a signal has interrupted may have reached its worker
+        for worker in set(self._used) - ended:
+            self._workers.handles[worker].call("abort", number)
         unfinished = [future for future in futures if not future.done()]
-        for future in unfinished:
-            self._workers.handles[futures[future]].call("abort", number)
         wait([each for each in unfinished if futures[each] not in silent], _ABORT_SECONDS)
         if silent:
             # the process of a silent worker may end just now
