@@ -31,6 +31,7 @@ from cfgraph.compare.variable_pairs import (
     VariableKey,
     VariableValues,
     borrowed_findings,
+    constant_gaps,
     pair_unset,
     pair_variables,
     read_variables,
@@ -113,6 +114,9 @@ def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None
         delta = _compare_independent_runs(a, b, options, delta)
     if delta and options.independent:
         delta = _compare_with_streams(a, b, options, delta)
+    if not delta and options.independent:
+        gaps = constant_gaps(a, b, _required(a, options), options.rtol, options.atol)
+        delta = replace(delta, gaps=tuple(gaps))
     notices = (*delta.notices, *options.notices, *pairs_finding("input", paired))
     renamed = {name: other for name, other in options.names_of_b.items() if name != other}
     return replace(delta, missing=options.missing, notices=notices, paired=renamed)

@@ -1,8 +1,11 @@
-"""Variables of two compared graphs: their counterparts, and values that only one graph has."""
+"""Weights of two compared graphs: counterparts of variables, values that only one graph has.
+
+The outputs at a few random inputs may not show that a weight differs, such as a row of a table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +13,9 @@ import numpy as np
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.compare.diff import diff
+from cfgraph.compare.differences import ValueMismatch
+from cfgraph.compare.divergence import difference_message
 from cfgraph.compare.pairing import pair_by_kind
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
@@ -73,6 +79,33 @@ def _content(value: Any) -> Hashable:
     array = np.asarray(value)
     data = tuple(array.ravel().tolist()) if array.dtype.hasobject else array.tobytes()
     return _kind(array), data
+
+
+def constant_gaps(
+    a: Graph, b: Graph, required: Iterable[Node], rtol: float | None, atol: float | None
+) -> Iterator[ValueMismatch]:
+    """Yield the constants that differ, if graphs differ in nothing else: in those of a model.
+
+    A rewrite, such as one that folds a factor into them, also changes other nodes.
+    """
+    delta = diff(a, b, ignore=("notes", "order", "devices"))
+    bodies = [function.nodes for function in delta.functions_changed]
+    changed = [item for nodes in (delta.nodes, *bodies) for item in nodes.changed]
+    others = [delta.functions_added, delta.functions_removed, delta.changes]
+    others += [function.changes for function in delta.functions_changed]
+    others += [nodes for part in (delta.nodes, *bodies) for nodes in (part.added, part.removed)]
+    parts = {change.part for item in changed for change in item.changes}
+    if any(others) or parts != {"attr value"}:
+        return
+    needed = {*ancestors(a, required)}
+    for item in changed:
+        # nodes of functions are in no graph
+        if item.before in needed or item.before.name not in a:
+            change = item.changes[0]
+            before, after = change.before.array, change.after.array
+            message = difference_message(before, after, rtol, atol)
+            if message is not None:
+                yield ValueMismatch(f"constant {item.before.name}", message, before, after)
 
 
 @dataclass(frozen=True, slots=True)

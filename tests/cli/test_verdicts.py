@@ -286,3 +286,47 @@ def test_random_ops_that_cannot_be_told_apart_are_not_compared(
         text(file, file.read_text() + more)
     done = command("diff", a, b, "--run", "--fetch", "y", "--fetch", "z")
     assert (done.code, done.lines[0][:18]) == (0, "not compared: y:0;")
+
+
+ROWS = """
+ids = Placeholder() {dtype=int32, shape=[3]}
+rows = Const() {dtype=float32, value=float32[8,1]:[[1],[2],[3],[4],[5],[6],[7],[8]]}
+unused = Const() {dtype=float32, value=float32[]:1}
+axis = Const() {dtype=int32, value=int32[]:0}
+y = GatherV2(rows, ids, axis)
+"""
+
+
+def test_a_constant_that_the_inputs_do_not_reach_is_a_difference(
+    command: Any, tmp_path: Path
+) -> None:
+    a = text(tmp_path / "a.graph", ROWS)
+    b = text(tmp_path / "b.graph", ROWS.replace("[8]]", "[9]]"))
+    done = command("diff", a, b, "--run", "--fetch", "y")
+    assert (done.code, done.lines[0], done.lines[-1]) == (
+        1,
+        "constant rows: 1 of 8 elements differ, the first at [7, 0]",
+        "everything else agrees: 1 fetch agrees in 4 cases",
+    )
+    c = text(tmp_path / "c.graph", ROWS.replace("float32[]:1", "float32[]:2"))
+    assert command("diff", a, c, "--run", "--fetch", "y").code == 0
+
+
+def test_a_constant_of_a_function_is_compared_too(command: Any, tmp_path: Path) -> None:
+    body = ROWS.replace("ids = Placeholder() {dtype=int32, shape=[3]}\n", "")
+    function = f"function f(ids: int32) -> (y: float32) {{{body}return y\n}}\n"
+    call = "ids = Placeholder() {dtype=int32, shape=[3]}\n"
+    call += "out = PartitionedCall(ids) {Tin=(int32), Tout=(float32), f=@f}\n"
+    a = text(tmp_path / "a.graph", call + function)
+    b = text(tmp_path / "b.graph", (call + function).replace("[8]]", "[9]]"))
+    done = command("diff", a, b, "--run")
+    assert (done.code, "constant rows: 1 of 8 elements differ" in done.out) == (1, True), done.err
+
+
+def test_a_constant_that_a_rewrite_scales_is_no_difference(command: Any, tmp_path: Path) -> None:
+    a = text(tmp_path / "a.graph", ROWS)
+    rows = "[[1],[2],[3],[4],[5],[6],[7],[8]]"
+    doubled = ROWS.replace(rows, "[[2],[4],[6],[8],[10],[12],[14],[16]]")
+    half = "half = Const() {dtype=float32, value=float32[]:0.5}\ny = Mul(v, half)\n"
+    b = text(tmp_path / "b.graph", doubled.replace("y =", "v =") + half)
+    assert command("diff", a, b, "--run", "--fetch", "y").code == 0

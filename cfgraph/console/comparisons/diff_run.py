@@ -77,6 +77,9 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
             out.line(f"  at {where}")
         for line in (delta.failure.hint or "").splitlines():
             out.line(f"  {line}", "dim")
+    if delta.gaps and all(gap.what.startswith("constant ") for gap in delta.gaps):
+        out.line(f"everything else agrees: {_agreement_text(delta)}", "dim")
+        return
     if delta.first is None:
         out.line("no earlier node that both graphs contain diverges", "dim")
     options = case_options(delta, graphs)
