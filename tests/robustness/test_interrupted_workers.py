@@ -23,6 +23,8 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import WorkerLost
+from cfgraph.runtime.remote import processes
+from cfgraph.runtime.remote.processes import ProcessHandle
 from tests.runtime.partitioned_graphs import counting, partitioned
 from tests.runtime.remote.threads import ThreadHandle, Threads
 
@@ -224,6 +226,25 @@ def test_an_interrupt_while_a_step_starts_ends_it_on_all_workers(
         with pytest.raises(KeyboardInterrupt):
             session.run(["out:0"], {"n:0": np.int32(4)})
         assert session.run(["out:0"], {"n:0": np.int32(5)}, timeout=20) == [5]
+
+
+def test_an_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[ProcessHandle]()
+
+    def make_interrupted() -> ProcessHandle:
+        if made:
+            raise KeyboardInterrupt
+        made.append(ProcessHandle())
+        return made[-1]
+
+    monkeypatch.setattr(processes, "ProcessHandle", make_interrupted)
+    graph = cfgraph.loads(counting().encode(), "graph")
+    with (
+        cfgraph.Session(graph, workers=cfgraph.Processes(2)) as session,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        session.run(["out:0"], {"n:0": np.int32(3)})
+    assert made[0].pid not in children()
 
 
 def main() -> None:

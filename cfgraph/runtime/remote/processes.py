@@ -88,8 +88,10 @@ class ProcessTransport:
 
     def start(self, devices: Sequence[Sequence[str]], secret: bytes) -> list[ProcessHandle]:
         """Start one process for each list of devices."""
-        started = [ProcessHandle() for _ in devices]
-        self._handles += started
+        first = len(self._handles)
+        for _ in devices:
+            self._handles.append(ProcessHandle())  # at once: a signal may interrupt the start
+        started = self._handles[first:]
         wait_for_starts(
             [
                 handle.call("start", index, secret, "127.0.0.1", self._lost_after)
