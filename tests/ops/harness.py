@@ -163,7 +163,9 @@ class LocalStep:
         """Drop an object."""
         self.state.pop((container, name, namespace), None)
 
-    def generator(self, seed: int, seed2: int) -> np.random.Generator:
+    def generator(
+        self, seed: int, seed2: int, stream: str | None = None, position: int = 0
+    ) -> np.random.Generator:
         """A generator that is another one at each call."""
         self.draws += 1
         return np.random.Generator(np.random.Philox(key=[seed + 1, seed2 + self.draws]))
