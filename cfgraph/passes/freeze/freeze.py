@@ -450,10 +450,11 @@ def _is_primitive(node: Node) -> bool:
 
 
 def _does_nothing(node: Node) -> bool:
+    """True for a node that only has values, and is live where its inputs are."""
     op = lookup(node.op)
-    return op is not None and (
-        issubclass(op, (Const, NoOp)) or op.effects.is_input or is_function_of_inputs(node)
-    )
+    if op is None or op.role is not None:
+        return False
+    return issubclass(op, (Const, NoOp)) or op.effects.is_input or is_function_of_inputs(node)
 
 
 def _outcome(
