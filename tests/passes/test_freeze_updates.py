@@ -82,6 +82,24 @@ def test_an_update_in_a_branch_goes_and_the_branch_stays() -> None:
     assert session.run(["y"], {"x": 2.0, "p": False}) == [6.0]
 
 
+def test_what_waits_for_an_update_in_a_branch_stays_in_that_branch() -> None:
+    found = graph("""
+        x = Placeholder() {dtype=float32, shape=[]}
+        p = Placeholder() {dtype=bool, shape=[]}
+        v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+        s = Switch(x, p)
+        h = Switch(v, p)
+        add = AssignAddVariableOp(h:1, s:1) {dtype=float32}
+        then = Identity(x, ^add)
+        else = Neg(s:0)
+        m = Merge(else, then)
+    """)
+    cfgraph.freeze(found, {"v": 3.0}, outputs=["m:1"], drop_updates=True)
+    session = cfgraph.Session(found)
+    assert session.run(["m", "m:1"], {"x": 2.0, "p": True}) == [2.0, 1]
+    assert session.run(["m", "m:1"], {"x": 2.0, "p": False}) == [-2.0, 0]
+
+
 def test_an_update_in_a_loop_leaves_its_reader_in_the_loop() -> None:
     found = graph("""
         n = Placeholder() {dtype=int32, shape=[]}
