@@ -10,7 +10,8 @@ MAX_DEPTH: Final = 100
 # all but brackets: text in quotes and other characters; in TOML also comments
 _NO_JSON_BRACKETS: Final = re.compile(r'"(?:\\.|[^"\\])*"|[^][{}"]+', re.DOTALL)
 _NO_TOML_BRACKETS: Final = re.compile(
-    r'"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[^][{}"\'#]+',
+    r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}'
+    r'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[^][{}"\'#]+',
     re.DOTALL,
 )
 

@@ -74,6 +74,14 @@ def test_brackets_in_texts_and_comments_do_not_count() -> None:
     assert parse_toml(f"# {many}\na = 1") == {"a": 1}
 
 
+def test_quotes_at_the_end_of_a_text_hide_no_brackets() -> None:
+    for quote in ('"', "'"):
+        text = f"a = [{3 * quote}b{4 * quote}, {nested(3_000, f'{quote}c{quote}')}]"
+        with pytest.raises(ValueError, match=f"more than {MAX_DEPTH} deep"):
+            parse_toml(text)
+        assert parse_toml(f"a = {3 * quote}b{5 * quote}") == {"a": f"b{2 * quote}"}
+
+
 def test_the_bound_is_exact_and_wide_texts_are_not_deep() -> None:
     assert parse_json(nested(MAX_DEPTH))
     for depth in (MAX_DEPTH + 1, 1_000_000):
