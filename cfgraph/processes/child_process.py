@@ -123,7 +123,7 @@ class ChildProcess:
                 self._answer(_START_SECONDS, is_start=True)
                 self._first_bytes, self._is_ready = _resident_bytes(self.pid), True
             self._drain_log()
-            send(self._connection, message, monotonic() + _TRANSFER_SECONDS)
+            send(self._connection, message, _transfer_deadline())
             send_descriptors(self._connection, descriptors)
             reply = self._answer(seconds)
         except ConnectionEnded:
@@ -132,6 +132,7 @@ class ChildProcess:
             raise self._garbage() from None
         except TimeoutError:
             self.close()
+            current_limits().check_deadline()
             raise self._error("reads no request") from None
         except BaseException:
             self.close()
@@ -160,9 +161,8 @@ class ChildProcess:
         if not self._poll.poll(_PERIOD_SECONDS * 1000):
             most = inf if is_start else self._first_bytes + limits.max_bytes + _OWN_BYTES
             self._watch(limits, seconds, most)
-        deadline = min(limits.deadline, monotonic() + _TRANSFER_SECONDS)
         try:
-            return receive(self._connection, deadline)
+            return receive(self._connection, _transfer_deadline())
         except TimeoutError:
             limits.check_deadline()
             raise self._error("stopped in the middle of an answer") from None
@@ -251,6 +251,10 @@ class ChildPool(Generic[C]):
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
+
+
+def _transfer_deadline() -> float:
+    return min(current_limits().deadline, monotonic() + _TRANSFER_SECONDS)
 
 
 def _reported_error(reported: object) -> Exception:

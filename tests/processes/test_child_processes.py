@@ -80,6 +80,16 @@ def test_the_deadline_of_the_context_ends_the_process(child: ChildProcess) -> No
     assert not child.is_usable
 
 
+def test_the_deadline_of_the_context_ends_a_request_that_is_not_read(child: ChildProcess) -> None:
+    request(child, "fault", fault="nothing")
+    os.kill(child.pid, signal.SIGSTOP)
+    start = time.monotonic()
+    with limited(timeout=0.3), pytest.raises(RunTimeout):
+        child.request(ProcessMessage({"kind": "fault"}, {"x": np.zeros(1 << 20)}))
+    assert time.monotonic() - start < 10
+    assert not child.is_usable
+
+
 def test_the_memory_limit_ends_the_process(child: ChildProcess) -> None:
     with limited(max_memory=1 << 28), pytest.raises(ExecutionError, match="out of memory"):
         request(child, "fault", fault="memory")
