@@ -17,7 +17,7 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.devices import is_gpu, short_device_name
-from cfgraph.ir.dtypes import DType, int32
+from cfgraph.ir.dtypes import DType, int32, variant
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
@@ -288,17 +288,17 @@ class _GpuBinding:
         op, node, xp = plan.op, plan.node, self.owner.context.xp
         host_kernel = self._host_kernel(plan, plan.kernel)
         all_host = all(self.placement.needs_host(node, slot) for slot in range(len(node.inputs)))
+        kernel = plan.kernel
         if all_host and all(map(self.placement.is_host, _outputs(plan))):
-            return (
-                _with_local_variables(plan.kernel, self._localize)
-                if op.effects.stateful
-                else plan.kernel
-            )
-        try:
-            kernel = bind_on_gpu(node, op, xp)
-        except Exception as error:
-            self.owner.host_fallbacks[op.name] = _error_summary(error)
-            return host_kernel
+            # variants, and variables, may hold arrays of the GPU
+            if not op.effects.stateful and variant not in (registry.input_types(node) or []):
+                return kernel
+        else:
+            try:
+                kernel = bind_on_gpu(node, op, xp)
+            except Exception as error:
+                self.owner.host_fallbacks[op.name] = _error_summary(error)
+                return host_kernel
         if op.effects.stateful:
             kernel = _with_local_variables(kernel, self._localize)
 
