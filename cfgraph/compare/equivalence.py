@@ -5,12 +5,13 @@ Values and deadness of the fetches are compared, and the variables after the run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.deadness.deadness import deadness
 from cfgraph.analysis.feeds_and_fetches import must_be_fed
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
@@ -38,7 +39,7 @@ from cfgraph.compare.variable_pairs import (
 )
 from cfgraph.errors import CfgraphError, RunTimeout, UsageError
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
@@ -56,7 +57,8 @@ class ComparisonRunOptions:
     case.
 
     The default fetches are the outputs of the first graph that also exist in the second; if there
-    are none, common nodes with side effects run. `missing` are outputs that the second graph lacks.
+    are none, common nodes with side effects run. `missing` are outputs that the second graph lacks,
+    and `dropped` nodes that it may lack if they may be dead.
     `names_of_b` are the names in the second graph of tensors that have other names there, and
     `feeds_of_b` feeds of the second graph alone. The second graph starts from the variables of the
     first, except for those in `state_of_b`. The default tolerances depend on the type. Without
@@ -72,6 +74,7 @@ class ComparisonRunOptions:
     fetches: tuple[str, ...] = ()
     targets: Sequence[str] = ()
     missing: tuple[str, ...] = ()
+    dropped: Collection[str] = ()
     notices: tuple[Finding, ...] = ()
     names_of_b: Mapping[str, str] = field(default_factory=dict)
     feeds_of_b: Mapping[str, Any] = field(default_factory=dict)
@@ -226,12 +229,24 @@ def _existing_in_b(a: Graph, b: Graph, options: ComparisonRunOptions) -> Compari
         tensors = without_io_nodes(a, sinks(a))
         expected = [tensor.name for tensor in tensors]
         # the index of a Merge that nothing reads is no result
-        required = [t.name for t in tensors if not (t.port == 1 and role_of(t.node) is Role.MERGE)]
+        required = [
+            tensor.name
+            for tensor in _results(a, tensors, options.dropped)
+            if not (tensor.port == 1 and role_of(tensor.node) is Role.MERGE)
+        ]
     fetches = [name for name in expected if has_output(b, options.name_of_b(name))]
     targets = [name for name in options.targets if name.removeprefix("^") in b]
     missing = [name for name in required if name not in fetches]
     missing += [f"^{name.removeprefix('^')}" for name in options.targets if name not in targets]
     return replace(options, fetches=tuple(fetches), targets=tuple(targets), missing=tuple(missing))
+
+
+def _results(graph: Graph, tensors: list[Output], dropped: Collection[str]) -> list[Output]:
+    """Return the tensors without those of dropped nodes that may be dead."""
+    if not dropped:
+        return tensors
+    conditions = deadness(graph)
+    return [t for t in tensors if t.node.name not in dropped or conditions.always_live(t.node)]
 
 
 def has_output(graph: Graph, name: str) -> bool:

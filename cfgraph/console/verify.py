@@ -58,15 +58,20 @@ class PreparedComparison:
     original: Graph
     options: ComparisonRunOptions
 
-    def compare(self, graph: Graph, *, drops_updates: bool = False) -> VerificationResult:
+    def compare(self, graph: Graph, report: object) -> VerificationResult:
         """Compare the original graph with the changed one as it is written.
 
-        A graph that `drops_updates` need not leave the same variables.
+        The `report` of the pass has what it drops: with `updates`, the variables may differ, and a
+        node of `dropped` is no result if it may be dead.
         """
         from cfgraph.compare.equivalence import compare_runs
 
         written = loads(dumps(graph, "pb"), "pb")
-        options = replace(self.options, compares_variables=not drops_updates)
+        options = replace(
+            self.options,
+            compares_variables=not getattr(report, "updates", ()),
+            dropped=frozenset(getattr(report, "dropped", ())),
+        )
         delta = compare_runs(self.original, written, options)
         result = VerificationResult(delta, (self.original, written))
         result.show()

@@ -161,3 +161,7 @@ def test_the_command_drops_updates_that_a_fetch_waits_for(command: Any, training
     done = command(*line, "--set", "is_training=false", "--drop-updates", "--verify", "-o", "-")
     assert "dropped updates of variables, which no output reads: count" in done.err
     assert done.code == 0, done.err
+    step = f"freeze{{variables={folder / 'weights'} fetch=counted drop-updates}}"
+    each = ("--verify-each", "--variables", folder / "weights", "-o", folder / "frozen.pb")
+    done = command("pipeline", training, "-p", step, *each)
+    assert done.code == 0, done.err

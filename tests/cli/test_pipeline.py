@@ -138,6 +138,14 @@ def test_verification_names_the_pass_that_changes_a_value(
     assert (done.code, done.err.count("verify")) == (0, 2)
 
 
+def test_nodes_that_a_pass_drops_need_not_be_in_its_result(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    line = ("-p", "functionalize, optimize", "--verify-each", "-o", tmp_path / "o.pb")
+    done = command("pipeline", graphs / "deadness_mismatch.pb", *line)
+    assert (done.code, "T" in cfgraph.load(tmp_path / "o.pb")) == (0, False), done.err
+
+
 @pytest.mark.parametrize(
     ("options", "wording"),
     [

@@ -205,7 +205,7 @@ def test_a_fetch_without_a_value_in_both_graphs_agrees(command: Any, verdicts: P
     assert "out:0" not in runs["no_value"]
 
 
-@pytest.mark.parametrize("verb", ["optimize", "cluster", "lower"])
+@pytest.mark.parametrize("verb", ["optimize", "cluster", "lower", "functionalize"])
 def test_a_fetch_without_a_value_is_verified(
     verb: str, command: Any, verdicts: Path, tmp_path: Path
 ) -> None:

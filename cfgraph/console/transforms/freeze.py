@@ -79,11 +79,6 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
             *([f"note: a frozen graph has no signature: {lost}"] * bool(lost)),
         ]
 
-    @property
-    def drops_updates(self) -> bool:
-        """True if updates were dropped on request."""
-        return bool(self.report.updates)
-
     def rows(self) -> OutputTable:
         """The variables."""
         columns = [

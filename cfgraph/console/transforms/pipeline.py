@@ -78,7 +78,7 @@ class PipelineObserver:
             note(f"warning: {step.name}: {warning}")
         if self._comparison is not None:
             with hidden_notes():
-                verdict = self._comparison.compare(self.source.graph)
+                verdict = self._comparison.compare(self.source.graph, outcome.report)
             if not verdict:
                 message(f"in pass '{step.name}', {number} of {self.passes}")
                 raise PassChangedResult(step.name, verdict)

@@ -104,11 +104,6 @@ class PassResult(ABC, Generic[Options, Report]):
         return [f"warning: {warning}" for warning in self.report.warnings]
 
     @property
-    def drops_updates(self) -> bool:
-        """True for a result that intentionally does not update the variables of the input."""
-        return False
-
-    @property
     def exit_status(self) -> int:
         """1 for a result that options declare to be a finding."""
         return 0
@@ -218,7 +213,7 @@ def transform(
         note(text)
     verdict = None
     if comparison is not None:
-        verdict = comparison.compare(source.graph, drops_updates=result.drops_updates)
+        verdict = comparison.compare(source.graph, result.report)
     passed = result.check() and (verdict is None or bool(verdict))
     artifacts = result.write(source, names, outputs) if passed else []
     return Transformation(result, inputs, passed, artifacts, verdict)
