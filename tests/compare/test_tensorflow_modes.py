@@ -24,6 +24,7 @@ from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
 from cfgraph.console.comparisons.mode_report import ModeFault, simplest_fault, write_report
 from cfgraph.console.comparisons.mode_script import repro_script
 from cfgraph.errors import Unsupported, UsageError
+from tests.analysis.graph_text import graph
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -204,6 +205,33 @@ def test_a_tie_is_nothing_to_reduce(pool: ModePool, root: Path) -> None:
     graph = fixture(root, "tie_of_a_comparison.pb")
     with pytest.raises(UsageError, match="within rounding: Greater:0: 1 of 30 elements differ"):
         start_oracle(pool, graph, MODES["jit"], None, tie(root))
+
+
+def test_a_tie_explains_no_node_after_which_cfgraph_fails(pool: ModePool, root: Path) -> None:
+    options = tie(root)
+    (greater,) = cfgraph.Session(fixture(root, "tie_of_a_comparison.pb")).run(
+        ["Greater"], options.setting.feeds
+    )
+    # the index is 0 in cfgraph, and out of range in the mode, where XLA takes the nearest element
+    found = graph(f"""
+        x = Placeholder() {{dtype=float32, shape=[?,5]}}
+        Mean/reduction_indices = Placeholder() {{dtype=int32, shape=[]}}
+        mean = Mean(x, Mean/reduction_indices) {{keep_dims=true}}
+        greater = Greater(x, mean)
+        numbers = Cast(greater) {{DstT=int32}}
+        axes = Const() {{dtype=int32, value=int32[2]:[0, 1]}}
+        count = Sum(numbers, axes)
+        expected = Const() {{dtype=int32, value=int32[]:{np.sum(greater)}}}
+        index = Sub(count, expected)
+        values = Const() {{dtype=float32, value=float32[1]:[3]}}
+        axis = Const() {{dtype=int32, value=int32[]:0}}
+        value = GatherV2(values, index, axis)
+        number = Cast(index) {{DstT=float32}}
+        y = AddV2(value, number)
+    """)
+    delta = compare_modes(pool, found, MODES["jit"], options=options)
+    assert delta
+    assert not delta.notices
 
 
 @pytest.mark.parametrize(
