@@ -36,7 +36,7 @@ def hold_the_lock() -> None:
 
 
 def take_memory() -> None:
-    values = [np.ones(1 << 26, np.uint8) for _ in range(40)]
+    values = [np.ones(1 << 26, np.uint8) for _ in range(8)]
     time.sleep(60)
     values.clear()
 

@@ -91,7 +91,7 @@ def test_the_deadline_of_the_context_ends_a_request_that_is_not_read(child: Chil
 
 
 def test_the_memory_limit_ends_the_process(child: ChildProcess) -> None:
-    with limited(max_memory=1 << 28), pytest.raises(ExecutionError, match="out of memory"):
+    with limited(max_memory=1 << 20), pytest.raises(ExecutionError, match="out of memory"):
         request(child, "fault", fault="memory")
     assert not child.is_usable
 

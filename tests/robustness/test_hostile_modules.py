@@ -32,7 +32,7 @@ KINDS = [
     ("hlo_ext_stablehlo_custom_call", 4, "CFG701"),
     ("hlo_mhlo_bitcast", 5, "CFG715"),
     ("hlo_bytes_sig11_354", 5, "CFG715"),
-    ("hlo_bytes_hang_631", 5, "CFG715"),
+    pytest.param("hlo_bytes_hang_631", 5, "CFG715", marks=pytest.mark.slow),
     ("hlo_call_Qr_noarg", 5, "CFG705"),
     ("hlo_call_ProductOfElementaryHouseholderReflectors_same", 5, "CFG705"),
     ("hlo_call_Sharding_noarg", 5, "CFG705"),
