@@ -147,6 +147,7 @@ class LocalStep:
 
     def __init__(self) -> None:
         self.state: dict[tuple[str, str, str], Any] = {}
+        self.temporaries: dict[tuple[str, str], Any] = {}
         self.printed: list[str] = []
         self.draws = 0
 
@@ -162,6 +163,14 @@ class LocalStep:
     def forget(self, container: str, name: str, namespace: str = "") -> None:
         """Drop an object."""
         self.state.pop((container, name, namespace), None)
+
+    def add_temporary(self, device: str, name: str, resource: Any) -> bool:
+        """Store a resource until the run ends; false if the name is taken."""
+        return self.temporaries.setdefault((device, name), resource) is resource
+
+    def remove_temporary(self, device: str, name: str, resource: Any) -> bool:
+        """Remove a resource; false if it is not there."""
+        return self.temporaries.pop((device, name), None) is resource
 
     def generator(
         self, seed: int, seed2: int, stream: str | None = None, position: int = 0

@@ -131,6 +131,7 @@ class Kernels:
 
     def run(self, wanted: Run) -> list[Any]:
         """The values of the fetched outputs."""
+        self.step.temporaries.clear()
         needed: set[Node] = set()
         todo = [getattr(item, "node", item) for item in wanted]
         while todo:

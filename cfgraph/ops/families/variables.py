@@ -156,11 +156,11 @@ class VariableV1(VariableV2, name="Variable"):
 
 
 class TemporaryVariable(Op):
-    """Reference to a variable that exists until destroyed; each execution creates one."""
+    """Reference to a variable of one iteration; its name is free again once it is destroyed."""
 
     signature = "-> ref: Ref(dtype)"
     attrs = "shape: shape, var_name: string = ''"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, per_iteration=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -170,7 +170,17 @@ class TemporaryVariable(Op):
             raise OpError(f"TemporaryVariable needs a known shape, got {shape}")
         reserve_array([size or 0 for size in shape.dims or ()], dtype.numpy.itemsize)
         start = np.full(shape.dims or (), b"" if dtype.kind == "string" else 0, dtype.numpy)
-        return lambda step: Variable(dtype, shape, name, value=start)
+
+        def create(step: Any) -> Variable:
+            cell = Variable(dtype, shape, name, container=node.device, value=start)
+            if not step.add_temporary(cell.container, name, cell):
+                raise OpError(
+                    f"Temporary variable {name!r} already exists",
+                    hint="destroy it first (DestroyTemporaryVariable), or give it another var_name",
+                )
+            return cell
+
+        return create
 
     shape = staticmethod(lambda context: [context.attr("shape")])
 
@@ -180,16 +190,17 @@ class DestroyTemporaryVariable(Op):
 
     signature = "ref: Ref(T) -> value: T"
     attrs = "var_name: string"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, per_iteration=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         name = decode_key(node.attr("var_name"))
 
         def destroy(step: Any, cell: Variable) -> Any:
-            if cell.name != name:
-                raise OpError(f"Temporary variable {name!r} does not exist, but {cell.name!r}")
-            value = cell.read()
+            value = cell.value
+            if not step.remove_temporary(cell.container, name, cell):
+                other = f", but {cell.name!r}" if cell.name != name else " in this iteration"
+                raise OpError(f"Temporary variable {name!r} does not exist{other}")
             cell.value = None
             return value
 

@@ -28,6 +28,7 @@ class SideEffects:
     only_checks: bool = False  # stateful because it may fail; changes nothing
     initializes: bool = False  # sets the variable of input 0, whatever its value was
     atomic: bool = False  # one access that needs no lock: a read, or one of a resource of the run
+    per_iteration: bool = False  # its resource is found by name in one iteration of one run
     blocking: bool = False  # may wait for another node to change its resource
     does_io: bool = False  # reads or writes files
     is_input: bool = False  # meant to be fed; must be fed if it has no input of its own

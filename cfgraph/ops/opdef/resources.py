@@ -16,7 +16,7 @@ class Step(Protocol):
     """One run, as implemented by the runtime.
 
     Resources that live for one step (stacks, tensor arrays) are Python objects that travel along
-    the edges. A step stores only resources that outlive it.
+    the edges. A step stores resources that outlive it, and temporaries, which have names.
     """
 
     def resource(
@@ -29,6 +29,12 @@ class Step(Protocol):
 
     def forget(self, container: str, name: str, namespace: str = VARIABLES) -> None:
         """Remove an object from the state of the session."""
+
+    def add_temporary(self, device: str, name: str, resource: Resource) -> bool:
+        """Store a resource of this iteration; false if the device has another of its name."""
+
+    def remove_temporary(self, device: str, name: str, resource: Resource) -> bool:
+        """Remove a resource of this iteration; false if it is not there under the name."""
 
     def generator(self, seed: int, seed2: int, stream: str | None = None, position: int = 0) -> Any:
         """A `numpy.random.Generator` for this execution of the running node, until the next call.

@@ -317,7 +317,8 @@ class CompiledIteration:
 
 def is_located(op: type[Op]) -> bool:
     """True for an op with state that depends on its iteration."""
-    return op.effects.stateful and (op.effects.random or bool(op.calls.kind))
+    effects = op.effects
+    return effects.stateful and (effects.random or effects.per_iteration or bool(op.calls.kind))
 
 
 def called_kernel(plan: NodePlan, frame: Frame) -> Callable[..., Any]:

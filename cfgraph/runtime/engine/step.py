@@ -155,6 +155,7 @@ class RunStep:
     __slots__ = (
         "_attempts",
         "_streams",
+        "_temporaries",
         "io",
         "iteration",
         "max_iterations",
@@ -181,6 +182,8 @@ class RunStep:
         # resources and keys of blocked kernels; a key may block again
         self._attempts: dict[tuple[int, Any], Blocked] = {}
         self._streams: RandomStreams | None = None
+        # by iteration, device, and name
+        self._temporaries: dict[tuple[str, str, str], Resource] = {}
 
     def start_run(
         self, run: int, run_start: int, max_iterations: int | None, observer: Observer | None
@@ -188,6 +191,7 @@ class RunStep:
         """Set the number, start time, limit, and observer of the next run."""
         self.run, self.run_start = run, run_start
         self.max_iterations, self.observer = max_iterations, observer
+        self._temporaries.clear()
         if self._streams is not None:
             self._streams.clear()
 
@@ -222,6 +226,22 @@ class RunStep:
     def forget(self, container: str, name: str, namespace: str = VARIABLES) -> None:
         """Drop an object from the session's state."""
         self.state.forget(container, name, namespace)
+
+    def add_temporary(self, device: str, name: str, resource: Resource) -> bool:
+        """Store a resource of this iteration; false if the device has another of its name."""
+        key = self._iteration_path(), device, name
+        return self._temporaries.setdefault(key, resource) is resource
+
+    def remove_temporary(self, device: str, name: str, resource: Resource) -> bool:
+        """Remove a resource of this iteration; false if it is not there under the name."""
+        key = self._iteration_path(), device, name
+        if self._temporaries.get(key) is not resource:
+            return False
+        del self._temporaries[key]
+        return True
+
+    def _iteration_path(self) -> str:
+        return "" if self.iteration is None else self.iteration.path
 
     def run_inside(self, node: Node, scope: StreamScope) -> None:
         """Let the running node be one of a function, as it would be once that is inlined."""

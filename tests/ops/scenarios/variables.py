@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cfgraph.ir.dtypes import DType, float32, float64, int32, int64, string
+from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from tests.ops.scenario import Runs, Scenario, Sketch
 
@@ -71,6 +74,29 @@ def destroyed_by_another_name(g: Sketch) -> Runs:
     v = g("TemporaryVariable", dtype=float32, shape=Shape([2]), var_name="t")
     init = g("Assign", v, [1.0, 2.0])
     return [[g("DestroyTemporaryVariable", init, var_name="other")]]
+
+
+def _temporary(g: Sketch, value: float, controls: Sequence[Output] = ()) -> Output:
+    v = g("TemporaryVariable", dtype=float32, shape=Shape([]), var_name="t", controls=controls)
+    return g("Assign", v, value)
+
+
+def two_of_one_name(g: Sketch) -> Runs:
+    first = _temporary(g, 1.0)
+    second = _temporary(g, 2.0, [first])
+    return [[second], [first], [second]]
+
+
+def a_name_is_free_once_destroyed(g: Sketch) -> Runs:
+    end = g("DestroyTemporaryVariable", _temporary(g, 1.0), var_name="t")
+    again = g("DestroyTemporaryVariable", _temporary(g, 2.0, [end]), var_name="t")
+    return [[end, again], [again]]
+
+
+def destroyed_twice(g: Sketch) -> Runs:
+    v = _temporary(g, 1.0)
+    end = g("DestroyTemporaryVariable", v, var_name="t")
+    return [[end], [g("DestroyTemporaryVariable", v, var_name="t", controls=[end])]]
 
 
 def guaranteed_handle(g: Sketch) -> Runs:
@@ -169,6 +195,9 @@ SCENES: list[Scenario] = [
     count_up,
     temporary,
     destroyed_by_another_name,
+    two_of_one_name,
+    a_name_is_free_once_destroyed,
+    destroyed_twice,
     guaranteed_handle,
     resource,
     resource_types_and_shapes,
