@@ -34,13 +34,15 @@ def read_case(archives: Iterable[str]) -> SavedCase:
     """Read what archives have besides feeds. Raises InvalidInput for an unknown entry."""
     case = SavedCase()
     for path in archives:
-        for name, value in read_npz(path) if path.endswith(".npz") else ():
+        if not path.endswith(".npz"):
+            continue
+        for name, value in read_npz(path, lambda key: key.startswith(CASE_PREFIX)):
             if name == _SEED and value.ndim == 0 and value.dtype.kind in "iu":
                 case.seed = int(value)
             elif name.startswith(_VARIABLE) and name.count(":") > 1:
                 container, _, shared = name.removeprefix(_VARIABLE).partition(":")
                 case.variables[container, shared] = value
-            elif name.startswith(CASE_PREFIX):
+            else:
                 message = f"{name!r} is neither a tensor nor part of a case"
                 hint = f"a case has {_SEED} and {_VARIABLE}CONTAINER:NAME"
                 raise InvalidInput(message, path=path, hint=hint, code="CFG030")

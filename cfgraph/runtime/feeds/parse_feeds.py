@@ -118,11 +118,14 @@ def _pickled(path: str) -> InvalidInput:
     return InvalidInput(message, path=path, hint=hint, code="CFG031")
 
 
-def read_npz(path: str) -> Iterator[tuple[str, Any]]:
+def read_npz(
+    path: str, is_read: Callable[[str], bool] = lambda key: True
+) -> Iterator[tuple[str, Any]]:
     """The arrays of an .npz archive by key. Raises InvalidInput for other content."""
     archive = _read_archive(path)
     for name in archive.namelist():
-        yield name.removesuffix(".npy"), _member(archive, name, path)
+        if is_read(key := name.removesuffix(".npy")):
+            yield key, _member(archive, name, path)
 
 
 def read_npz_key(path: str, key: str) -> Any:
