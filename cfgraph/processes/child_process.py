@@ -88,6 +88,9 @@ class ChildProcess:
                     env={**os.environ, "PYTHONPATH": path},
                     start_new_session=True,  # Ctrl-C reaches this process alone, which ends it
                 )
+            except OSError as error:
+                self._close_ends()
+                raise self._error(f"cannot be started: {error.strerror}") from None
             finally:
                 os.close(watched)
                 os.close(log)
@@ -204,12 +207,15 @@ class ChildProcess:
         if self._is_closed:
             return
         self._is_closed = True
-        self._connection.close()
-        for end in (self._lifeline, self._log):
-            os.close(end)
+        self._close_ends()
         if self.owner == os.getpid():
             self._process.kill()
             self._process.wait()
+
+    def _close_ends(self) -> None:
+        self._connection.close()
+        for end in (self._lifeline, self._log):
+            os.close(end)
 
 
 C = TypeVar("C", bound=ChildProcess)

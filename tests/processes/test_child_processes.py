@@ -72,6 +72,17 @@ def test_a_failure_of_the_process_is_an_error_with_a_code(
     assert not Path(f"/proc/{child.pid}").exists()
 
 
+def test_a_process_that_cannot_be_started_is_an_error_and_leaves_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    before = sorted(os.listdir("/dev/fd"))
+    with pytest.raises(ProcessLost, match="cannot be started: No such file") as caught:
+        ChildProcess(PROGRAM)
+    assert caught.value.code == "CFG715"
+    assert sorted(os.listdir("/dev/fd")) == before
+
+
 def test_the_deadline_of_the_context_ends_the_process(child: ChildProcess) -> None:
     start = time.monotonic()
     with limited(timeout=0.5), pytest.raises(RunTimeout):
