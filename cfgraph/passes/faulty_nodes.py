@@ -101,8 +101,9 @@ def _forwards_value_as_reference(node: Node) -> bool:
 
 
 def _output_type(tensor: Output) -> DType:
-    expected = expected_types(tensor)
-    return tensor.dtype or next(iter(expected), float32)
+    """The type of an output, no reference: a reader that needs one is faulty, too."""
+    dtype = tensor.dtype or next(iter(expected_types(tensor)), float32)
+    return dtype.base
 
 
 def has_faulty_nodes(graph: Graph) -> bool:

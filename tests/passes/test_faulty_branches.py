@@ -79,6 +79,27 @@ def test_extraction_prunes_first(folder: Path) -> None:
     assert not cfgraph.check(found).findings
 
 
+def test_a_merge_may_read_what_a_faulty_node_assigns() -> None:
+    for freeze_or_extract in (
+        lambda found: cfgraph.freeze(found, outputs=["y"]),
+        lambda found: cfgraph.extract(found, outputs=["y"], inputs=["x"]),
+    ):
+        found = graph("""
+            x = Placeholder() {dtype=float32, shape=[]}
+            p = Const() {dtype=bool, value=bool[]:false}
+            average = Const() {dtype=float32, value=float32[]:1}
+            a = Switch(average, p)
+            b = Switch(x, p)
+            once = AssignSub(a:1, b:1) {T=float32}
+            again = AssignSub(once, b:1) {T=float32}
+            merge = Merge(b:0, again) {T=float32, N=2}
+            y = Neg(merge)
+        """)
+        freeze_or_extract(found)
+        assert not cfgraph.check(found).findings
+        assert cfgraph.Session(found).run(["y"], {"x": 2.0}) == [-2.0]
+
+
 def test_a_faulty_node_that_runs_in_any_case_fails_before_the_run(capfd: Any) -> None:
     found = graph("""
         x = Placeholder() {dtype=float32, shape=[]}
