@@ -1,10 +1,16 @@
-"""`cfgraph functionalize`: the reasons that it prints."""
+"""`cfgraph functionalize`: the reasons that it prints, and the results that it compares."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from cfgraph.ir.graph import Graph
+from cfgraph.passes.functionalize.functionalize import Functionalization, functionalize
 
 TENSOR_ARRAY = """
 n = Placeholder() {dtype=int32, shape=[]}
@@ -50,3 +56,30 @@ def test_a_tensor_array_that_became_no_list_has_a_reason(command: Any, tmp_path:
     assert "list ta: ta is fetched" in command(*line, "--explain").err.splitlines()
     (resource,) = json.loads(command(*line, "--json").out)["result"]["resources"]
     assert (resource["name"], resource["reason"]["text"]) == ("ta", "ta is fetched")
+
+
+CONDITIONAL = """
+p = Placeholder() {dtype=bool, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+xs = Switch(x, p)
+square = Square(xs:1)
+minus = Neg(xs)
+y = Merge(minus, square)
+"""
+
+
+def test_a_dropped_result_that_always_has_a_value_is_missing(
+    command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def wrong(graph: Graph, *request: Any, **options: Any) -> Functionalization:
+        report = functionalize(graph, *request, **options)
+        graph.remove(graph["z"])
+        return replace(report, dropped=(*report.dropped, "z"))
+
+    monkeypatch.setattr("cfgraph.console.transforms.functionalize.functionalize", wrong)
+    (tmp_path / "g.graph").write_text(f"{CONDITIONAL}z = Neg(x)\n")
+    output = tmp_path / "o.graph"
+    done = command("functionalize", tmp_path / "g.graph", "--verify", "-o", output)
+    assert done.code == 1
+    assert "z:0: missing in B" in done.err
+    assert not output.exists()
