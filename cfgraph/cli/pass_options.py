@@ -160,7 +160,7 @@ class FunctionalizeOptions(OptionGroup):
             "--fetch",
             "NAME[:PORT]",
             "Keep this tensor or ^NODE, and remove nodes that no fetch needs. Default: keep all "
-            "outputs of the graph that are live in every run.",
+            "tensors outside of regions that are live in every run.",
         ),
     ] = field(default_factory=list)
     tensor_arrays: Annotated[

@@ -246,7 +246,7 @@ def _results(graph: Graph, tensors: list[Output], dropped: Collection[str]) -> l
     if not dropped:
         return tensors
     conditions = deadness(graph)
-    return [t for t in tensors if t.node.name not in dropped or conditions.always_live(t.node)]
+    return [t for t in tensors if t.node.name not in dropped or conditions.always_live(t)]
 
 
 def has_output(graph: Graph, name: str) -> bool:

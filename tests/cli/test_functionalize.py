@@ -68,6 +68,13 @@ y = Merge(minus, square)
 """
 
 
+def test_a_dropped_switch_that_nothing_reads_is_not_missing(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "g.graph").write_text(f"{CONDITIONAL}s = Switch(x, p)\n")
+    output = tmp_path / "o.graph"
+    done = command("functionalize", tmp_path / "g.graph", "--verify", "-o", output)
+    assert (done.code, "Switch(" in output.read_text()) == (0, False), done.err
+
+
 def test_a_dropped_result_that_always_has_a_value_is_missing(
     command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

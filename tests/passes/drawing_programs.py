@@ -149,6 +149,4 @@ def drawing_program(seed: int) -> DrawingProgram:
         tensors += step.build(body, tensors)
     feeds = {f"x{number}:0": np.int32(author.draw.randint(-2, 3)) for number in range(2)}
     targets = [] if body.last is None else [body.last.name]
-    # constants may move into functions
-    fetches = [tensor.name for tensor in tensors if tensor.node.op != "Const"]
-    return DrawingProgram(graph, feeds, fetches, targets)
+    return DrawingProgram(graph, feeds, [tensor.name for tensor in tensors], targets)

@@ -78,8 +78,8 @@ def functionalize(
     """Replace lowered loops and conditionals by While, If, and Case with functions, in place.
 
     `fetches` names the tensors, and nodes as `^node`, that will be fetched together: what none of
-    them needs is removed. Without it, all nodes without consumers that are live in every run, or
-    have effects, remain fetchable.
+    them needs is removed. Without it, all tensors outside of regions that are live in every run
+    remain fetchable, and so do nodes without consumers that have effects.
 
     Stacks and TensorArrays become TensorLists where that is exact, unless `tensor_arrays` is
     "keep". A fetch that may be dead keeps its conditional in lowered form; with `dead_as="zeros"`
@@ -222,7 +222,7 @@ def _prepare(
     if fetched is None:
         ends, has_results = dead_ends(graph, conditions)
         if has_results:
-            dropped += remove_with_sources(graph, ends)
+            dropped += remove_with_sources(graph, ends, conditions)
         else:
             named = _named_outputs(ends)
     dead = DeadFetches(graph, {n: each for n, each in (named or {}).items() if n[:1] != "^"})

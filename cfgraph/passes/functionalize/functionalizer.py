@@ -205,7 +205,11 @@ class Functionalizer:
             return role in (Role.SWITCH, Role.CONTROL_TRIGGER)
         if has_effect(node) or is_input(node) or not self.rules.drops_unread:
             return False
-        return self.rules.has_named_fetches or not always_has_value(conditions, node)
+        return not self.must_stay(node, conditions)
+
+    def must_stay(self, node: Node, conditions: Deadness) -> bool:
+        """Return true for a node outside of regions, which any run can fetch."""
+        return not self.rules.has_named_fetches and always_has_value(conditions, node)
 
     def regions(self) -> tuple[RegionReport, ...]:
         """Return the reports on all regions."""
@@ -298,7 +302,7 @@ class _AnalysisRound:
         call = loop_call(self.graph, form, name, self.rules)
         self._require_needed_effects(frame, call)
         self.rules.require_loop(frame, call)
-        copied = [enter.inputs[0].node for enter in call.copied]
+        copied = self._droppable_copied(enter.inputs[0].node for enter in call.copied)
         unused = [enter for enter in frame.enters if not enter.uses]
         sources = [node for enter in unused for node in (enter.inputs[0].node, *enter.controls)]
         ops = self._absorbed_ops([*inside, *frame.enters])
@@ -513,7 +517,7 @@ class _AnalysisRound:
             opened.put(node, depth)
             self.owner.rejected.pop(node.name, None)
         inside = [node for node in call.inside if node not in region.effects]
-        removed = self._remove_unread([*inside, *call.copied])
+        removed = self._remove_unread([*inside, *self._droppable_copied(call.copied)])
         self.dependencies.merge_nodes(first, removed)
         ops = self._absorbed_ops(removed)
         report = RegionReport("conditional", first.name, ops, call.node)
@@ -541,6 +545,10 @@ class _AnalysisRound:
             if not node.uses and node not in fetched and self.graph.nodes.get(node.name) is node
         ]
         return remove_unread(self.graph, unread, is_unneeded)
+
+    def _droppable_copied(self, constants: Iterable[Node]) -> list[Node]:
+        """Return the constants with copies in functions that need not stay outside."""
+        return [node for node in constants if not self.owner.must_stay(node, self.conditions)]
 
     def _absorbed_ops(self, nodes: Iterable[Node]) -> dict[str, str]:
         """Return the ops of nodes by name, and those of the calls among them."""

@@ -38,17 +38,22 @@ def dead_ends(graph: Graph, conditions: Deadness) -> tuple[list[Node], bool]:
 
 
 def always_has_value(conditions: Deadness, node: Node) -> bool:
-    """Return true for a node outside of loops that is live in every run."""
+    """Return true for a node outside of loops whose outputs are live in every run."""
     frame, root = conditions.frames.of_outputs.get(node), conditions.frames.root
-    return frame in (None, root) and conditions.always_live(node)
+    if frame not in (None, root) or role_of(node) is Role.SWITCH:
+        return False
+    return conditions.always_live(node)
 
 
-def remove_with_sources(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """Remove nodes that nothing reads, and what only they read; return the names."""
+def remove_with_sources(graph: Graph, nodes: Iterable[Node], conditions: Deadness) -> list[str]:
+    """Remove nodes that nothing reads, and what only they read and may be dead; return the names.
+
+    Inputs stay.
+    """
     removed = remove_unread(
         graph,
         nodes,
-        lambda node: not may_write(node) and bool(node.inputs or node.controls),
+        lambda node: not (may_write(node) or is_input(node) or always_has_value(conditions, node)),
     )
     return [node.name for node in removed]
 

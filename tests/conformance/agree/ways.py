@@ -229,9 +229,6 @@ def _apply(graph: Graph, name: str, wanted: list[str], subject: Subject) -> None
         case "functionalize":
             functionalize(graph, [*wanted, *(f"^{name}" for name in init)])
         case "functionalize*":
-            nodes = [graph[name.partition(":")[0]] for name in wanted]
-            if read := [node.name for node in nodes if node.op == "Const" and node.uses]:
-                raise Unsupported(f"only functions have {read[0]} afterwards")
             functionalize(graph)
         case "lower":
             cfgraph.lower(graph)

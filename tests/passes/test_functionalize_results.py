@@ -1,0 +1,90 @@
+"""Tensors outside of functionalized regions remain if nothing says what will be fetched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.analysis.deadness.deadness import deadness
+from cfgraph.ir.files import loads
+from cfgraph.ir.graph import Graph
+from cfgraph.ops.opdef.op import role_of
+from tests.passes.random_programs import random_program
+
+BRANCH = """
+p = Placeholder() {dtype=bool, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+two = Const() {dtype=float32, value=float32[]:2}
+square = Mul(x, x)
+switch = Switch(square, p)
+unread = Neg(switch)
+xs = Switch(x, p)
+double = Mul(xs:1, two)
+minus = Neg(xs)
+y = Merge(minus, double)
+"""
+LOOP = """
+x = Placeholder() {dtype=float32, shape=[]}
+zero = Const() {dtype=int32, value=int32[]:0}
+three = Const() {dtype=int32, value=int32[]:3}
+square = Mul(x, x)
+enter = Enter(zero) {frame_name="loop"}
+limit = Enter(three) {frame_name="loop", is_constant=true}
+factor = Enter(square) {frame_name="loop", is_constant=true}
+i = Merge(enter, next)
+less = Less(i, limit)
+cond = LoopCond(less)
+switch = Switch(i, cond)
+one = Const(^switch) {dtype=int32, value=int32[]:1}
+add = AddV2(switch:1, one)
+unread = Neg(factor)
+next = NextIteration(add)
+exit = Exit(switch)
+"""
+# with a constant that only regions read, and an operand of what nothing reads
+CASES = {
+    "branch": (BRANCH, ["two", "square", "y", "y:1"]),
+    "loop": (LOOP, ["zero", "three", "square", "exit"]),
+}
+
+
+def outside_regions(graph: Graph) -> set[str]:
+    """The nodes outside of loops that are live whatever the predicates are."""
+    conditions = deadness(graph, free_constants=True)
+    root = conditions.frames.root
+    return {
+        node.name
+        for node in graph
+        if role_of(node) is None
+        and conditions.frames.of_outputs.get(node, root) is root
+        and conditions.always_live(node)
+    }
+
+
+@pytest.mark.parametrize("form", ["tensorflow", "converter"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_tensor_outside_of_regions_keeps_its_name_and_value(name: str, form: str) -> None:
+    text, fetches = CASES[name]
+    graph = loads(text.encode(), "graph")
+    feeds = {"x": np.float32(3), "p": np.array(True)}
+    feeds = {name: value for name, value in feeds.items() if name in graph}
+    expected = cfgraph.Session(graph).run(fetches, feeds)
+    assert cfgraph.functionalize(graph, target=form).regions
+    assert cfgraph.Session(graph).run(fetches, feeds) == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_with_fetches_it_is_dropped(name: str) -> None:
+    graph = loads(CASES[name][0].encode(), "graph")
+    cfgraph.functionalize(graph, CASES[name][1][-1])
+    assert {"two", "three", "square"}.isdisjoint(graph.nodes)
+
+
+def test_random_programs_keep_all_tensors_outside_of_regions() -> None:
+    for seed in range(40):
+        graph = random_program(seed).graph
+        cfgraph.lower(graph)
+        before = outside_regions(graph)
+        cfgraph.functionalize(graph)
+        assert before <= graph.nodes.keys(), seed
