@@ -18,11 +18,12 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class StaticTable:
-    """A table by the name of its first handle, all handles, and the nodes that fill it.
+    """A table by its key and the name of its first handle, all handles, and the nodes that fill it.
 
     It `may_be_filled_elsewhere` if a function takes a handle.
     """
 
+    key: Key
     name: str
     handles: list[Node] = field(default_factory=list)
     initializers: list[Node] = field(default_factory=list)
@@ -36,7 +37,8 @@ def static_tables(graph: Graph) -> dict[Key, StaticTable]:
         if not is_a(node, HashTableV2):
             continue
         container, name = variable_key(node)
-        table = tables.setdefault((container, name or node.name), StaticTable(node.name))
+        key = container, name or node.name
+        table = tables.setdefault(key, StaticTable(key, node.name))
         table.handles.append(node)
         for use in handle_uses(node.output())[0]:
             op = lookup(use.node.op)

@@ -16,6 +16,7 @@ from cfgraph.analysis.feeds_and_fetches import must_be_fed
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import effect_targets, sinks, without_io_nodes
+from cfgraph.analysis.tables import StaticTable, required_tables, table_initializers
 from cfgraph.compare.differences import Divergence, RunDiff, ValueMismatch
 from cfgraph.compare.divergence import difference_message, first_divergence
 from cfgraph.compare.independent_runs import independent_runs
@@ -32,6 +33,7 @@ from cfgraph.compare.variable_pairs import (
     VariableKey,
     VariableValues,
     borrowed_findings,
+    borrowed_table_findings,
     constant_gaps,
     pair_unset,
     pair_variables,
@@ -45,6 +47,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import is_functional, role_of
+from cfgraph.ops.opdef.resources import TABLES
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.trace.events import Observer
 
@@ -336,16 +339,36 @@ class _ComparisonCase:
         named = {options.name_of_b(name): value for name, value in point.feeds.items()}
         feeds = {name: value for name, value in named.items() if node_name(name) in self.b}
         inits = [node.name for node in _inits(self.b, options)]
-        state = options.state_of_b
-        # tables, too, start as in the first graph
-        initial = options.setting.state if state is None else state
-        setting = replace(
-            options.setting, feeds={**feeds, **options.feeds_of_b}, inits=inits, state=initial
-        )
+        setting = replace(options.setting, feeds={**feeds, **options.feeds_of_b}, inits=inits)
         required = _required(self.b, options, b=True)
+        state, tables = self.initial_state_of_b(required, setting)
+        setting = replace(setting, state=state)
         point_b = self.sample(self.b, required, setting, floats)
         self.share_variables(point, point_b, required)
+        self.notices += borrowed_table_findings(tables)
         return point_b
+
+    def initial_state_of_b(
+        self, required: Sequence[Node], setting: SampleOptions
+    ) -> tuple[State | None, list[StaticTable]]:
+        """Return the state in which the second graph starts, and the tables that it borrows.
+
+        Without a state of its own it is that of the first graph, also for tables; an independent
+        graph fills those that it can fill.
+        """
+        state, own = setting.state, self.options.state_of_b
+        if own is not None or state is None or not self.options.independent:
+            return state if own is None else own, []
+        inits = [self.b[name] for name in setting.inits]
+        filled = state.filled_tables()
+        tables = [t for t in required_tables(self.b, required, inits, ()) if t.key in filled]
+        fed = [self.b.tensor(name) for name in setting.feeds]
+        filling = list(table_initializers(self.b, tables, fed).values())
+        if filling:
+            state = state.copy()
+            for table in filling:
+                state.forget(*table.key, TABLES)
+        return state, [table for table in tables if table not in filling]
 
     def share_variables(
         self, point: EvaluationPoint, point_b: EvaluationPoint, required: Sequence[Node]

@@ -13,6 +13,7 @@ import numpy as np
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.analysis.tables import StaticTable
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import ValueMismatch
 from cfgraph.compare.divergence import difference_message
@@ -159,13 +160,20 @@ def borrowed_findings(
         )
         for keys, end in zip((borrowed, alone), ends, strict=True):
             if keys:
-                findings.append(_borrowed_finding(side.letter, keys, end))
+                names = [name for _, name in keys]
+                findings.append(_borrowed_finding(side.letter, names, end, "variable"))
     return findings
 
 
-def _borrowed_finding(letter: str, keys: Sequence[VariableKey], end: str) -> Finding:
-    names = first_names([name for _, name in keys], _MAX_LISTED)
-    what = f"{len(keys)} variables, {names}" if len(keys) > 1 else f"the variable {names}"
+def borrowed_table_findings(tables: Sequence[StaticTable]) -> list[Finding]:
+    """Report tables of B that start with what those of A contain."""
+    names = [table.name for table in tables]
+    return [_borrowed_finding("B", names, "those of A are used", "table")] if names else []
+
+
+def _borrowed_finding(letter: str, keys: Sequence[str], end: str, kind: str) -> Finding:
+    names = first_names(keys, _MAX_LISTED)
+    what = f"{len(keys)} {kind}s, {names}" if len(keys) > 1 else f"the {kind} {names}"
     message = f"{letter} has no values of its own for {what}: {end}"
     return Finding("CFG807", "warning", message, hint=_HINTS[letter])
 

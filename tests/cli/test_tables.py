@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import cfgraph
+from cfgraph.ir.attrs import TensorValue
 
 WORDS = 'words=["dog","bird","cat"]'
 
@@ -53,6 +54,23 @@ def test_tables_of_both_graphs_are_filled_under_their_own_names(
     assert same.code == 0, same.out
     (tmp_path / "renamed.graph").write_text(other.replace('"dog"', '"rat"'))
     assert command("diff", *graphs, "--run", "--fetch", "output", "--feed", WORDS).code == 1
+
+
+def test_a_graph_without_a_folder_is_compared_with_tables_of_its_own(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    model, frozen = fixtures / "saved_model_tables", tmp_path / "frozen.graph"
+    assert command("freeze", model, "-o", frozen).code == 0
+    pair = ("diff", model, frozen, "--run", "--feed", 'words=["a"]')
+    same = command(*pair)
+    assert (same.code, same.out.count("warning")) == (0, 1)
+    assert "B has no values of its own for the table hash_table_1: those of A are used" in same.out
+    graph = cfgraph.load(frozen)
+    fill = graph["StatefulPartitionedCall_3/key_value_init6/LookupTableImportV2"]
+    numbers = graph[fill.inputs[2].node.name]
+    graph.set_attr(numbers, "value", TensorValue(numbers.attrs["value"].array + 1))
+    cfgraph.save(graph, frozen)
+    assert command(*pair).code == 1
 
 
 def test_a_table_without_an_initializer_is_named(command: Any, folder: Path) -> None:
