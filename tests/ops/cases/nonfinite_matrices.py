@@ -151,3 +151,6 @@ steep = np.tril(np.random.default_rng(0).normal(size=(50, 50)))
 for lower, triangle in [(True, steep), (False, steep.T.copy())]:
     inputs = [triangle, np.ones((3, 50, 1))]
     CASES.append(case("MatrixTriangularSolve", inputs, {"lower": lower}, rtol=1e-6))
+# what is finite has no inverse
+FAILS = {"MatrixSquareRoot": ("Input matrix is not invertible",)}
+SMOOTH = {"MatrixSquareRoot": lambda random, inputs: None}
