@@ -245,10 +245,13 @@ def _existing_in_b(a: Graph, b: Graph, options: ComparisonRunOptions) -> Compari
 
 
 def _results(graph: Graph, tensors: list[Output], dropped: Collection[str]) -> list[Output]:
-    """Return the tensors without those of dropped nodes that may be dead."""
+    """Return the tensors without those of dropped nodes that may be dead.
+
+    A pass may drop what is live only because a predicate is constant: it is in a conditional.
+    """
     if not dropped:
         return tensors
-    conditions = deadness(graph)
+    conditions = deadness(graph, free_constants=True)
     return [t for t in tensors if t.node.name not in dropped or conditions.always_live(t)]
 
 

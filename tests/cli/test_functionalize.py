@@ -68,11 +68,28 @@ y = Merge(minus, square)
 """
 
 
-def test_a_dropped_switch_that_nothing_reads_is_not_missing(command: Any, tmp_path: Path) -> None:
-    (tmp_path / "g.graph").write_text(f"{CONDITIONAL}s = Switch(x, p)\n")
+# the unread index of the Merge keeps both branches
+CONSTANT_PREDICATE = """
+p = Const() {dtype=bool, value=bool[]:true}
+p_switch = Switch(p, p)
+switch_t = Identity(p_switch:1)
+switch_f = Identity(p_switch)
+three = Const(^switch_t) {dtype=float32, value=float32[]:3}
+unread = Identity(three)
+zero = Const(^switch_f) {dtype=float32, value=float32[]:0}
+square = Square(three)
+y = Merge(zero, square)
+"""
+
+
+@pytest.mark.parametrize("text", [f"{CONDITIONAL}unread = Switch(x, p)\n", CONSTANT_PREDICATE])
+def test_a_dropped_node_of_a_conditional_is_not_missing(
+    text: str, command: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "g.graph").write_text(text)
     output = tmp_path / "o.graph"
     done = command("functionalize", tmp_path / "g.graph", "--verify", "-o", output)
-    assert (done.code, "Switch(" in output.read_text()) == (0, False), done.err
+    assert (done.code, "unread" in output.read_text()) == (0, False), done.err
 
 
 def test_a_dropped_result_that_always_has_a_value_is_missing(
