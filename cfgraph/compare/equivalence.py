@@ -287,6 +287,7 @@ class _ComparisonCase:
         self.fetches_of_b = tuple(map(options.name_of_b, options.fetches))
         self.lowered = False
         self.notices: list[Finding] = []
+        self.borrowed: dict[Graph, Sequence[StaticTable]] = {}
 
     def compare(self) -> RunDiff:
         """Run both graphs and compare."""
@@ -329,9 +330,9 @@ class _ComparisonCase:
     def first_point(self) -> tuple[EvaluationPoint, list[Any], Any]:
         """Return a point at which the first graph runs, with finite values if possible."""
         setting = self.options.setting
-        if setting.state is None:
-            setting = replace(setting, state=self.options.state_of_b)
         required = _required(self.a, self.options)
+        if setting.state is None:
+            setting = self.lend(self.a, required, setting, self.options.state_of_b)
         return finite_point(
             lambda floats: self.sample(self.a, required, setting, floats), self.run_first
         )
@@ -344,34 +345,40 @@ class _ComparisonCase:
         inits = [node.name for node in _inits(self.b, options)]
         setting = replace(options.setting, feeds={**feeds, **options.feeds_of_b}, inits=inits)
         required = _required(self.b, options, b=True)
-        state, tables = self.initial_state_of_b(required, setting)
-        setting = replace(setting, state=state)
+        own = options.state_of_b
+        if own is None:
+            setting = self.lend(self.b, required, setting, setting.state)
+        else:
+            setting = replace(setting, state=own)
         point_b = self.sample(self.b, required, setting, floats)
         self.share_variables(point, point_b, required)
-        self.notices += borrowed_table_findings(tables)
+        for letter, graph in (("A", self.a), ("B", self.b)):
+            self.notices += borrowed_table_findings(letter, self.borrowed.get(graph, ()))
         return point_b
 
-    def initial_state_of_b(
-        self, required: Sequence[Node], setting: SampleOptions
-    ) -> tuple[State | None, list[StaticTable]]:
-        """Return the state in which the second graph starts, and the tables that it borrows.
+    def lend(
+        self, graph: Graph, required: Sequence[Node], setting: SampleOptions, state: State | None
+    ) -> SampleOptions:
+        """Return the setting of a graph without a state, which starts in that of the other one.
 
-        Without a state of its own it is that of the first graph, also for tables; an independent
-        graph fills those that it can fill.
+        An independent graph fills the tables that it can fill, and borrows the others.
         """
-        state, own = setting.state, self.options.state_of_b
-        if own is not None or state is None or not self.options.independent:
-            return state if own is None else own, []
-        inits = [self.b[name] for name in setting.inits]
+        if state is None or not self.options.independent:
+            return replace(setting, state=state)
+        inits = [graph[name.removeprefix("^")] for name in setting.inits]
+        left = required_tables(graph, required, inits, ())
+        fed = [graph.tensor(name) for name in setting.feeds]
+        filling = list(table_initializers(graph, left, fed).values())
         filled = state.filled_tables()
-        tables = [t for t in required_tables(self.b, required, inits, ()) if t.key in filled]
-        fed = [self.b.tensor(name) for name in setting.feeds]
-        filling = list(table_initializers(self.b, tables, fed).values())
-        if filling:
+        borrowed = [t for t in left if t.key in filled and t not in filling]
+        self.borrowed[graph] = borrowed
+        tables = required_tables(graph, required, (), ())
+        if len(tables) > len(borrowed):
             state = state.copy()
-            for table in filling:
-                state.forget(*table.key, TABLES)
-        return state, [table for table in tables if table not in filling]
+            for table in tables:
+                if table not in borrowed:
+                    state.forget(*table.key, TABLES)
+        return replace(setting, state=state)
 
     def share_variables(
         self, point: EvaluationPoint, point_b: EvaluationPoint, required: Sequence[Node]

@@ -165,10 +165,12 @@ def borrowed_findings(
     return findings
 
 
-def borrowed_table_findings(tables: Sequence[StaticTable]) -> list[Finding]:
-    """Report tables of B that start with what those of A contain."""
-    names = [table.name for table in tables]
-    return [_borrowed_finding("B", names, "those of A are used", "table")] if names else []
+def borrowed_table_findings(letter: str, tables: Sequence[StaticTable]) -> list[Finding]:
+    """Report tables that start with what those of the other graph contain."""
+    if not tables:
+        return []
+    end = f"those of {'B' if letter == 'A' else 'A'} are used"
+    return [_borrowed_finding(letter, [table.name for table in tables], end, "table")]
 
 
 def _borrowed_finding(letter: str, keys: Sequence[str], end: str, kind: str) -> Finding:
