@@ -221,6 +221,7 @@ def run_ours(case: Case, *, zero_d: bool = False) -> list[Any]:
             result = op.bind(node, np)(*inputs)
     if result is None:
         return []
+    assert not isinstance(result, tuple) or len(result) > 1, "one output must not be a tuple"
     return list(result) if isinstance(result, tuple) else [result]
 
 

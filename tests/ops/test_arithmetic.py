@@ -86,3 +86,11 @@ def test_a_matrix_without_a_cholesky_factor_becomes_nan_and_spares_the_others() 
     factors = bound("Cholesky", "float64")(matrices)
     assert np.isnan(factors[0][np.tril_indices(2)]).all()
     np.testing.assert_allclose(factors[1] @ factors[1].T, matrices[1])
+
+
+@pytest.mark.parametrize("op", ["SigmoidGrad", "TanhGrad", "SqrtGrad", "ReciprocalGrad"])
+def test_a_gradient_from_a_result_has_the_shape_of_the_result(op: str) -> None:
+    kernel = bound(op, "float32", "float32")
+    y, dy = np.float32([0.5, 0.25]), np.float32([3, 5])
+    np.testing.assert_array_equal(kernel(y, dy[:, None]), kernel(y, dy))
+    np.testing.assert_array_equal(kernel(y[:, None], dy), kernel(y, dy)[:, None])

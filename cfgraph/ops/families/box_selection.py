@@ -28,7 +28,7 @@ def overlap_with(boxes: Any) -> SimilarityFunction:
     low = np.minimum(boxes[:, :2], boxes[:, 2:]).T.copy()
     high = np.maximum(boxes[:, :2], boxes[:, 2:]).T.copy()
     area = (high[0] - low[0]) * (high[1] - low[1])
-    has_area, zero = area > 0, boxes.dtype.type(0)
+    has_area, zero = ~(area <= 0), boxes.dtype.type(0)
     all_have = bool(has_area.all())
 
     def similarity(i: Any, j: Any) -> Any:
@@ -44,6 +44,16 @@ def overlap_with(boxes: Any) -> SimilarityFunction:
         return rows if all_have else np.where(has_area[i] & has_area[j], rows, zero)
 
     return similarity
+
+
+def _similar_if_unknown(similarity: SimilarityFunction) -> SimilarityFunction:
+    """A similarity that is infinite where another is NaN: TensorFlow then drops the box."""
+
+    def known(i: Any, j: Any) -> Any:
+        values = similarity(i, j)
+        return np.where(np.isnan(values), np.inf, values)
+
+    return known
 
 
 def select_boxes(
@@ -199,12 +209,13 @@ def _select(
     scalar_threshold(threshold, "iou_threshold", unit=True)
     if score_threshold is not None:
         scalar_threshold(score_threshold, "score_threshold")
-    if sigma < 0:
+    if not sigma >= 0:
         raise OpError(f"soft_nms_sigma must be non-negative, got {sigma}")
     check_boxes(boxes, scores)
-    chosen, kept = select_boxes(
-        scores, count, threshold, score_threshold, overlap_with(boxes), sigma
-    )
+    similarity = overlap_with(boxes)
+    if score_threshold is not None:
+        similarity = _similar_if_unknown(similarity)
+    chosen, kept = select_boxes(scores, count, threshold, score_threshold, similarity, sigma)
     length = count if pad else len(chosen)
     reserve_array((length,), 4)
     indices, values = np.zeros(length, np.int32), np.zeros(length, scores.dtype)

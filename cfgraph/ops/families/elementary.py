@@ -33,6 +33,7 @@ from cfgraph.ops.opdef.op import (
     UNSIGNED,
     Elementwise,
     Kernel,
+    OpError,
     SameShape,
     one_of,
 )
@@ -296,15 +297,23 @@ class GradientFromResult(Elementwise, abstract=True):
         kernel = (
             xp.fuse(kernel_name=cls.__name__)(cls.expression) if fuses else super().bind(node, xp)
         )
-        return rounds_each_step(kernel, node, xp)
+        return rounds_each_step(_of_equal_size(kernel), node, xp)
+
+    shape = staticmethod(lambda context: [context.inputs[0]])
 
 
-def _scale_in_place(slope: Any, dy: Any) -> Any:
-    """Product of a slope and a gradient; overwrites the slope if the shapes are equal."""
-    if slope.shape != dy.shape:
-        return dy * slope
-    slope *= dy
-    return slope
+def _of_equal_size(kernel: Kernel) -> Kernel:
+    """A kernel of a result and its gradient, which has the shape of the result: none broadcasts."""
+
+    def run(y: Any, dy: Any) -> Any:
+        if y.shape == dy.shape:
+            return kernel(y, dy)
+        if y.size != dy.size:
+            message = f"y and dy must have the same number of elements, got {y.size} and {dy.size}"
+            raise OpError(message)
+        return kernel(y, dy.reshape(y.shape))
+
+    return run
 
 
 class SigmoidGrad(GradientFromResult):
@@ -316,7 +325,8 @@ class SigmoidGrad(GradientFromResult):
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
         slope = 1 - y
         slope *= y
-        return _scale_in_place(slope, dy)
+        slope *= dy
+        return slope
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -333,7 +343,12 @@ class TanhGrad(GradientFromResult):
     """Gradient of Tanh, computed from its output: dy (1 - y²)."""
 
     expression = staticmethod(lambda y, dy: dy * (1 - y * y))
-    kernel = staticmethod(lambda xp, y, dy: _scale_in_place(1 - y * y, dy))
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        slope = 1 - y * y
+        slope *= dy
+        return slope
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -356,7 +371,7 @@ class UnboundedGradient(GradientFromResult, abstract=True):
                 return result
             return xp.where(is_zero, xp.zeros((), dy.dtype), result)
 
-        return rounds_each_step(guarded, node, xp)
+        return rounds_each_step(_of_equal_size(guarded), node, xp)
 
 
 class SqrtGrad(UnboundedGradient):

@@ -64,7 +64,8 @@ def _quantize(xp: ModuleType, inputs: Any, steps: QuantizationSteps, *, divide: 
     """Round to a level; `divide` by the step or multiply by its inverse, which differ at halves."""
     half = np.float32(0.5)
     zero = xp.floor((-steps.low / steps.size if divide else -steps.low * steps.inverse_size) + half)
-    inside = xp.clip(inputs, steps.low, steps.high) - steps.low
+    # the lower bound wins where a range has its bounds in the wrong order
+    inside = xp.maximum(xp.minimum(inputs, steps.high), steps.low) - steps.low
     number = xp.floor(
         (inside / steps.size if divide else inside * steps.inverse_size) - zero + half
     )

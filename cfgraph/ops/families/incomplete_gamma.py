@@ -102,7 +102,7 @@ def _igamma_derivative(a: Any, x: Any) -> Any:
 
 def _sample_derivative(a: Any, x: Any) -> Any:
     moved = np.where((a > 0) & (x > 0), -x * _relative_derivative(a, x), np.nan)
-    return np.where(x == 0, 0.0, moved)
+    return np.where((x == 0) | (a == np.inf), 0.0, moved)
 
 
 class IgammaGradA(GammaParameterDerivative):
@@ -165,7 +165,7 @@ def _derivative_by_continued_fraction(a: Any, x: Any) -> Any:
     # p and q of the last two terms, and their derivatives
     older, newer = np.stack([ones, x]), np.stack([x + 1, z * x])
     older_slopes, newer_slopes = np.stack([zeros, zeros]), np.stack([zeros, -x])
-    every = _TERMS_PER_CHECK if x.max() < _HUGE else 1
+    every = _TERMS_PER_CHECK if x.max(initial=0) < _HUGE else 1
     for n in range(1, _TERMS):
         y += 1
         z += 2

@@ -98,7 +98,7 @@ class QuantizeV2(Op):
         def quantize(x: Any, low: Any, high: Any) -> Any:
             shape = np.asarray(low).shape
             low, high = channel_ranges(node, x, np.asarray(low), np.asarray(high))
-            if np.any(low > high):
+            if not np.all(low <= high):
                 raise OpError("Max range must be at least min range")
             span = np.maximum(_F32(1), np.maximum(np.abs(low), np.abs(high))) * least_span
             low = np.minimum(_F32(0), low)
@@ -191,7 +191,7 @@ def simulated(node: Node, x: Any, low: Any, high: Any, bits: int, *, up: bool) -
     has_range = bool(node.attr("range_given"))
     if has_range:
         low, high = channel_ranges(node, x, np.asarray(low), np.asarray(high))
-        if np.any(low > high):
+        if not np.all(low <= high):
             raise OpError("Invalid range: input_min > input_max")
     elif x.size:
         others = tuple(d for d in range(x.ndim) if d != axis) if axis != -1 else None

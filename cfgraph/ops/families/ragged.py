@@ -126,7 +126,8 @@ class RaggedGather(Op):
             check_splits(splits, len(values) if inner is None else len(inner) - 1)
         gathered = _gather_rows(nested, values, indices)
         outer = _outer_splits(indices, nested[0].dtype)
-        return tuple([*outer, *gathered] if indices.ndim else gathered[1:])
+        results = [*outer, *gathered] if indices.ndim else gathered[1:]
+        return tuple(results) if len(results) > 1 else results[0]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -183,7 +183,7 @@ class LinSpace(Op):
         reserve(8 * count)
         step = (stop - start) / dtype.type(count - 1)
         result = start + step * np.arange(count).astype(dtype)
-        result[-1] = stop
+        result[0], result[-1] = start, stop
         return result
 
     @classmethod

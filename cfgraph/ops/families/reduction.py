@@ -295,11 +295,15 @@ class Mean(Reduction):
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        dtype = value.dtype
+        if dtype.kind in "iu" and dtype.itemsize <= 2:
+            value = value.astype(np.int64 if dtype.kind == "i" else np.uint64)
         total = Sum.reduced(xp, value, axes, keep=keep)
         count = math.prod([value.shape[axis] for axis in axes])
-        if value.dtype.kind not in "iu":
-            return total / value.dtype.type(count)
-        return truncated_quotient(total, value.dtype.type(count)) if count else total
+        if dtype.kind not in "iu":
+            return total / dtype.type(count)
+        mean = truncated_quotient(total, value.dtype.type(count)) if count else total
+        return mean.astype(dtype)
 
     gradient = staticmethod(mean_gradient)
 

@@ -78,7 +78,7 @@ class SparseReduction(Op, abstract=True):
         result_sizes = [sizes[axis] for axis in kept]
         reserve_array(result_sizes, values.dtype.itemsize)
         result = np.zeros(result_sizes, values.dtype)
-        result[tuple(rows.T) or ...] = sums if kept else sums.sum()
+        result[tuple(rows.T) or ...] = sums if kept else sums.sum(dtype=values.dtype)
         whole = [size if axis in kept else 1 for axis, size in enumerate(sizes)]
         return result.reshape(whole) if keep_dims else result
 
@@ -100,7 +100,7 @@ def _reduced(rows: Any, values: Any, combine: Any) -> tuple[Any, Any]:
     if not len(values):
         return rows, values
     order, starts = _grouped(rows)
-    return rows[order[starts]], combine.reduceat(values[order], starts)
+    return rows[order[starts]], combine.reduceat(values[order], starts, dtype=values.dtype)
 
 
 def _grouped(rows: Any) -> tuple[Any, Any]:

@@ -128,10 +128,14 @@ class Expint(UntraceableFunction):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         function = scipy_special(xp).expi
-        # jax returns NaN at the pole
-        return computed_in_float32(
-            lambda x: xp.where(x == 0, x.dtype.type(-xp.inf), function(x)), node.attr("T")
-        )
+
+        def kernel(x: Any) -> Any:
+            # jax returns NaN at the pole, and TensorFlow where Ei is not an integral of exp(t) / t
+            at_pole, nan = x.dtype.type(-xp.inf), x.dtype.type(xp.nan)
+            inside = xp.where((x < 0) | (x == xp.inf), nan, function(x))
+            return xp.where(x == 0, at_pole, inside)
+
+        return computed_in_float32(kernel, node.attr("T"))
 
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.RealDiv(g.Exp(x), x)))
 
@@ -181,8 +185,17 @@ class Zeta(Elementwise):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        function: Kernel = scipy_special(xp).zeta
-        return function
+        function = scipy_special(xp).zeta
+
+        def kernel(x: Any, q: Any) -> Any:
+            # TensorFlow has no value at the poles but for even numbers x, as 1 / (q + n)^x has one
+            at_pole = (q <= 0) & (q == xp.floor(q)) & (x > 1)
+            is_even = (x == xp.inf) | (x % 2 == 0)
+            values = xp.where(at_pole & ~is_even, xp.nan, function(x, q))
+            values = xp.where(xp.isnan(x), xp.nan, values)
+            return xp.where((x == xp.inf) & (q > 1), 0, values).astype(x.dtype)
+
+        return kernel
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -309,47 +322,64 @@ class BesselJ1(UntraceableFunction):
     gradient = order_one_gradient("BesselJ0", at_zero=0.5)
 
 
-class BesselY0(UntraceableFunction):
+class SecondKindFunction(UntraceableFunction, abstract=True):
+    """Bessel function with a pole at zero, where TensorFlow has its limit for negative numbers."""
+
+    below_zero: ClassVar[float]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        kernel, limit = super().bind(node, xp), cls.below_zero
+        return lambda x: xp.where(x < 0, x.dtype.type(limit), kernel(x))
+
+
+class BesselY0(SecondKindFunction):
     """Bessel function of the second kind, order 0."""
 
     function = "y0"
+    below_zero = float("-inf")
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.BesselY1(x))))
 
 
-class BesselY1(UntraceableFunction):
+class BesselY1(SecondKindFunction):
     """Bessel function of the second kind, order 1."""
 
     function = "y1"
+    below_zero = float("-inf")
     gradient = order_one_gradient("BesselY0")
 
 
-class BesselK0(UntraceableFunction):
+class BesselK0(SecondKindFunction):
     """Modified Bessel function of the second kind, order 0."""
 
     function = "k0"
+    below_zero = float("inf")
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.BesselK1(x))))
 
 
-class BesselK0e(UntraceableFunction):
+class BesselK0e(SecondKindFunction):
     """BesselK0 scaled by exp(x)."""
 
     function = "k0e"
+    below_zero = float("inf")
     gradient = staticmethod(
         lambda g, node, dy: [g.Mul(dy, g.Sub(node.output(), g.BesselK1e(node.inputs[0])))]
     )
 
 
-class BesselK1(UntraceableFunction):
+class BesselK1(SecondKindFunction):
     """Modified Bessel function of the second kind, order 1."""
 
     function = "k1"
+    below_zero = float("inf")
     gradient = order_one_gradient("BesselK0", negated=True)
 
 
-class BesselK1e(UntraceableFunction):
+class BesselK1e(SecondKindFunction):
     """BesselK1 scaled by exp(x)."""
 
     function = "k1e"
+    below_zero = float("inf")
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:

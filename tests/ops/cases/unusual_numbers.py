@@ -1,0 +1,80 @@
+"""NaN, infinities, empty arrays, and ranges in the wrong order, in families with other cases."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.ops.harness import case
+
+F, D = np.float32, np.float64
+NAN, INF = np.nan, np.inf
+CASES = []
+
+# a gradient from a result has as many elements
+RESULT = np.array([0.5, 0.25, 0.75], F)
+for op in ("SigmoidGrad", "TanhGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad"):
+    CASES += [
+        case(op, [RESULT, RESULT[:1]], error=True),
+        case(op, [RESULT[0], RESULT], error=True),
+    ]
+
+BELOW = [-1.0, -2.5, -INF, NAN, 1.5]
+for op in ("BesselY0", "BesselY1", "BesselK0", "BesselK0e", "BesselK1", "BesselK1e", "Expint"):
+    CASES += [case(op, [np.array(BELOW, dtype)]) for dtype in (F, D)]
+CASES.append(case("Expint", [np.array([INF, 0.0, -0.0, 2.0])]))
+ORDERS = np.array([[INF], [NAN], [2.0], [3.0], [2.5], [1.0], [0.5]])
+CASES.append(case("Zeta", [ORDERS, np.array([0.5, 1.0, 2.5, 0.0, -1.0, -3.0])]))
+
+for start, stop in [(-INF, 1), (3, INF), (3, NAN), (2, -INF)]:
+    CASES.append(case("LinSpace", [F(start), F(stop), np.int32(4)]))
+
+# the similarity of boxes that are no boxes is NaN, and not below any threshold
+SCORES = np.array([0.5, 0.9, 0.25], F)
+for boxes in (np.full((3, 4), NAN, F), np.full((3, 4), -INF, F)):
+    limits = [np.int32(3), F(0.5)]
+    CASES += [
+        case("NonMaxSuppressionV2", [boxes, SCORES, *limits]),
+        case("NonMaxSuppressionV4", [boxes, SCORES, *limits, F(0)]),
+        case("NonMaxSuppressionV5", [boxes, SCORES, *limits, F(0), F(NAN)], error=True),
+    ]
+
+NUMBERS = np.array([[-4, -0.5, 0.25], [0.5, 1.25, 4]], F)
+CASES += [
+    case("FakeQuantWithMinMaxVars", [NUMBERS, F(-0.1), F(-1)]),
+    case("FakeQuantWithMinMaxVars", [NUMBERS, F(3), F(1)]),
+    case(
+        "FakeQuantWithMinMaxVarsPerChannel",
+        [NUMBERS, np.array([-1, 0, 3], F), np.array([1, 3, 1], F)],
+    ),
+]
+SIGNED = {"signed_input": True, "num_bits": 5}
+CASES += [
+    case(
+        "QuantizeAndDequantizeV2",
+        [NUMBERS, F(-1), F(NAN)],
+        SIGNED | {"range_given": True},
+        error=True,
+    ),
+]
+
+INDICES = np.array([[0, 0, 1], [0, 1, 0], [0, 1, 2], [1, 0, 0]])
+for dtype in (np.uint8, np.int8, np.int16, np.uint16):
+    sparse = [INDICES, np.array([100, 120, 90, 3], dtype), np.array([2, 3, 3])]
+    for axes in (np.int32([1]), np.int32([0, 1, 2])):
+        CASES += [
+            case("SparseReduceSum", [*sparse, axes]),
+            case("SparseReduceSumSparse", [*sparse, axes]),
+        ]
+
+for op in ("RandomGammaGrad", "IgammaGradA"):
+    CASES += [
+        case(op, [np.ones((5, 1), F), np.ones((5, 0), F)]),
+        case(op, [np.ones((0, 1)), np.ones(3)]),
+        case(op, [np.array([INF, 2.0]), np.array([[0.5], [3.0]])]),
+    ]
+
+# integers of 8 and 16 bits are summed in 64
+for dtype in (np.uint8, np.int8, np.int16, np.uint16, np.int64):
+    most, least = np.iinfo(dtype).max, np.iinfo(dtype).min
+    matrix = np.array([[most, most, 3], [least, most, most - 1]], dtype)
+    CASES += [case("Mean", [matrix, np.array(axes, np.int32)]) for axes in ([0], [1], [0, 1])]
