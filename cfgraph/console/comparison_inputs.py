@@ -98,6 +98,7 @@ class VariableSource:
 
 def requested_fetches(graph: Graph, fetches: FetchOptions, names: SignatureNames) -> Fetches:
     """Resolve the fetches and targets; a signature may name them."""
+    names.require_selected(fetches.fetch)
     request = Fetches(graph, names.outputs)
     for name in fetches.fetch:
         request.fetch(name)

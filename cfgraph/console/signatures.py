@@ -58,6 +58,11 @@ class SignatureNames:
         """Return the tensor that a name of the signature stands for, or the name itself."""
         return self.inputs.get(name) or self.outputs.get(name, name)
 
+    def output_tensors(self, listed: Sequence[str]) -> list[str]:
+        """Return the tensors that names of outputs stand for. Raises UsageError."""
+        self.require_selected(listed)
+        return [self.outputs.get(name, name) for name in listed]
+
     def require_selected(self, names: Iterable[str]) -> None:
         """Raise UsageError for a name that only signatures have which are not selected."""
         for name in names:

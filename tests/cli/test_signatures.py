@@ -247,8 +247,12 @@ def test_a_long_command_continues_in_lines_that_a_shell_joins(
     assert words == shlex.split(command("show", path).lines[-1])
 
 
-def test_a_name_of_another_signature_is_an_error_that_names_it(command: Any, tables: Path) -> None:
-    done = command("run", tables, "--feed", "words=string[1]:zeros", "--fetch", "y")
+@pytest.mark.parametrize("verb", ["run", "diff", "freeze", "functionalize"])
+def test_a_name_of_another_signature_is_an_error_that_names_it(
+    verb: str, command: Any, tables: Path
+) -> None:
+    options = {"run": ("--feed", "words=string[1]:zeros"), "diff": (tables, "--run")}
+    done = command(verb, tables, *options.get(verb, ("-o", "-")), "--fetch", "y")
     assert done.code == 2
     assert "'y' is a name of the signature scale" in done.err
     assert "hint: add --signature scale" in done.err

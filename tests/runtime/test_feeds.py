@@ -174,6 +174,7 @@ def test_any_tensor_can_be_fed() -> None:
         ("zeros", "float32", "has unknown dimensions"),
         ("f32[2]:uniform(1)", "float32", "takes two arguments"),
         ("f32[2]:uniform(a,b)", "float32", "needs numbers"),
+        (f"f32[2]:uniform({'[' * 3000})", "float32", "[…) needs numbers"),
         ("f32[2]:uniform(2,1)", "float32", "empty range"),
         ("i32[2]:uniform", "int32", "needs a range"),
         ("i32[2]:uniform(0.5,2)", "int32", "is not a range of int32"),

@@ -242,7 +242,7 @@ def resolve_request(
     requested = [*feeds.names, *results.names, *fetches.fetch, *fetches.target, *model.init]
     graph, groups = ClusterMembers(source.graph).resolve(requested)
     names = signature_names(replace(source, graph=graph), model.signature, model.variables)
-    names.require_selected([*fetches.fetch, *feeds.names])
+    names.require_selected(feeds.names)
     resolved = requested_fetches(graph, fetches, names)
     files = output_paths(results.out, resolved.outside_loops)
     compared = options_by_tensor(results.expect, resolved.outside_loops, "expected value")

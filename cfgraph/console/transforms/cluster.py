@@ -219,7 +219,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
         if options.format == "dot":
             lower(graph)
             whole = copy_graph(graph, graph)
-        fetches = [names.outputs.get(name, name) for name in split_names(options.fetch)]
+        fetches = names.output_tensors(split_names(options.fetch))
         report = cluster(
             graph,
             deadness=options.deadness,

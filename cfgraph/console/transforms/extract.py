@@ -45,7 +45,7 @@ class CutOptions(ExtractOptions):
 
 def _resolved(options: ExtractOptions, names: SignatureNames) -> ExtractOptions:
     """Replace names of a signature by those of its tensors."""
-    outputs = [names.outputs.get(name, name) for name in split_names(options.outputs)]
+    outputs = names.output_tensors(split_names(options.outputs))
     inputs = [names.inputs.get(name, name) for name in split_names(options.inputs)]
     return options.replace(outputs=outputs, inputs=inputs)
 

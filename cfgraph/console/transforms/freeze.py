@@ -54,7 +54,7 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
     @classmethod
     def apply(cls, graph: Graph, options: FreezeOptions, names: SignatureNames) -> Self:
         """Freeze a graph; a signature may name fetches and inputs, and provides its outputs."""
-        fetches = [names.outputs.get(name, name) for name in split_names(options.fetch)]
+        fetches = names.output_tensors(split_names(options.fetch))
         fetches = fetches or [*dict.fromkeys(names.outputs.values())]
         if not fetches:
             message = "the graph has no signature, so that its outputs are unknown"

@@ -27,7 +27,7 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
     @classmethod
     def apply(cls, graph: Graph, options: FunctionalizeOptions, names: SignatureNames) -> Self:
         """Functionalize a graph; a signature may name the fetches."""
-        fetches = [names.outputs.get(name, name) for name in split_names(options.fetch)]
+        fetches = names.output_tensors(split_names(options.fetch))
         report = functionalize(
             graph,
             fetches or None,

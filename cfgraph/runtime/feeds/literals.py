@@ -46,8 +46,9 @@ def _parse(text: str, dtype: DType | None) -> Any:
     try:
         return parse_json(_strict_json(text), parse_float=_finite)
     except json.JSONDecodeError as error:
-        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-        message = f"cannot read the value {shown!r}: {error.msg.lower()} at character {error.pos}"
+        message = (
+            f"cannot read the value {_shown(text)!r}: {error.msg.lower()} at character {error.pos}"
+        )
         hint = "write JSON, as in 3.5, true or [[1,2],[3,4]]; or @x.npy; or f32[2,3]:zeros"
         if _NON_FINITE.search(text):
             hint = "write NaN, Infinity or -Infinity"
@@ -239,6 +240,11 @@ def _unsupported(name: str, dtype: DType) -> UsageError:
     return UsageError(f"{name} does not support dtype {dtype}", code="CFG034")
 
 
+def _shown(text: str) -> str:
+    """Return the beginning of a long text."""
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
 def _constant(arguments: str | None, dtype: DType) -> Any:
     value = parse_literal(arguments, dtype) if arguments else None
     if value is None or value.ndim:
@@ -254,7 +260,7 @@ def _parse_arguments(name: str, text: str | None, dtype: DType) -> list[float]:
     except ValueError:
         numbers = [None]
     if any(type(element) not in (int, float) or not math.isfinite(element) for element in numbers):
-        raise UsageError(f"{name}({text}) needs numbers", code="CFG033")
+        raise UsageError(f"{name}({_shown(text or '')}) needs numbers", code="CFG033")
     if name == "normal" and dtype.kind not in ("float", "complex"):
         raise _unsupported(name, dtype)
     if name not in ("uniform", "normal") or dtype.kind == "bool":
