@@ -125,6 +125,8 @@ class RaggedGather(Op):
         for splits, inner in zip(nested, [*nested[1:], None], strict=True):
             check_splits(splits, len(values) if inner is None else len(inner) - 1)
         gathered = _gather_rows(nested, values, indices)
+        if OUTPUT_RAGGED_RANK == 0:  # one row, and one output
+            return gathered[-1]
         outer = _outer_splits(indices, nested[0].dtype)
         results = [*outer, *gathered] if indices.ndim else gathered[1:]
         return tuple(results) if len(results) > 1 else results[0]
