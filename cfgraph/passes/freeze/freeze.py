@@ -120,7 +120,8 @@ def freeze(
         outputs: tensors to compute, and nodes to run as `^node`.
         values: arrays for inputs, or for other tensors, by name, which are constants then.
         keep_variables: names of variables that stay variables.
-        drop_updates: remove updates of variables that outputs wait for, but do not read.
+        drop_updates: remove updates of variables that outputs wait for; those that a needed node
+            reads in the same run stay.
 
     Returns a report on every variable. Raises InvalidInput for an invalid graph, UsageError for an
     unknown name or a value that does not fit, Unsupported for a partitioned graph; the graph is
@@ -268,12 +269,12 @@ class _Freezer:
 
     def _drop_updates(self) -> int:
         """Drop the updates that outputs only wait for; returns their number."""
-        found = self._awaited_updates()
+        found = [node for node, user in self._awaited_updates().items() if user is None]
         drop_updates(self.graph, found)
         self.updates += [node.name for node in found]
         return len(found)
 
-    def _awaited_updates(self) -> list[Node]:
+    def _awaited_updates(self) -> dict[Node, Node | None]:
         return awaited_updates(self.graph, [self.graph[node_name(name)] for name in self.outputs])
 
     def remove_faulty_branches(self) -> None:
@@ -426,13 +427,7 @@ class _Freezer:
         if handles:
             names = first_names(handles, _MAX_NAMES)
             yield f"no variables for the inputs {names}, which are handles; freeze the SavedModel"
-        if self.updates:
-            names = first_names(self.updates, _MAX_NAMES)
-            yield f"dropped updates of variables, which no output reads: {names}"
-        awaited = [node.name for node in self._awaited_updates()]
-        if awaited:
-            names = first_names(awaited, _MAX_NAMES)
-            yield f"--drop-updates drops what outputs wait for, but do not read: {names}"
+        yield from self._update_warnings()
         for table in self.tables:
             if table.initializers:
                 names = ", ".join(table.initializers)
@@ -441,6 +436,20 @@ class _Freezer:
                 yield f"table {table.name} is empty until its initializer runs: {names}{feeds}"
             else:
                 yield f"table {table.name} has no initializer in the graph"
+
+    def _update_warnings(self) -> Iterator[str]:
+        if self.updates:
+            names = first_names(self.updates, _MAX_NAMES)
+            yield f"dropped updates of variables, which no output reads in the same run: {names}"
+        awaited = self._awaited_updates()
+        unread = [node.name for node, user in awaited.items() if user is None]
+        if unread:
+            names = first_names(unread, _MAX_NAMES)
+            yield f"--drop-updates drops what outputs wait for, but do not read: {names}"
+        read = [f"{node.name} ({user.name})" for node, user in awaited.items() if user is not None]
+        if read and self.drops_updates:
+            names = first_names(read, _MAX_NAMES)
+            yield f"kept updates of variables that a needed node then reads: {names}"
 
 
 def _is_primitive(node: Node) -> bool:
