@@ -129,8 +129,10 @@ def float_cases(keep: Callable[[str], bool]) -> dict[str, list[Case]]:
 @cache
 def _float_cases() -> dict[str, list[Case]]:
     groups: dict[str, list[Case]] = {}
+    modules = harness.modules()
     for item in all_cases():
-        if not item.error and float_inputs(item) and float_outputs(item):
+        has_slope = not getattr(modules[item.family], "VALUES_ONLY", False)
+        if has_slope and not item.error and float_inputs(item) and float_outputs(item):
             groups.setdefault(f"{item.family}-{item.op}", []).append(item)
     return {name: _spread(items) for name, items in groups.items()}
 

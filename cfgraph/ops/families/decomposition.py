@@ -24,7 +24,7 @@ from cfgraph.ops.families.matrix_functions import (
 from cfgraph.ops.kernels import elementary_decompositions as steps
 from cfgraph.ops.kernels.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.op import COMPLEX, INDEX, one_of
+from cfgraph.ops.opdef.op import COMPLEX, INDEX, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
@@ -65,7 +65,11 @@ class CholeskyGrad(SquareMatrixOp):
 
     @staticmethod
     def kernel(xp: ModuleType, l: Any, grad: Any) -> Any:  # noqa: E741
-        l = xp.tril(l)  # noqa: E741
+        if l.shape != grad.shape:
+            raise OpError(f"l and grad must have the same shape: {l.shape} and {grad.shape}")
+        # a zero on the diagonal divides everything
+        singular = (xp.diagonal(l, axis1=-2, axis2=-1) == 0).any(-1)[..., None, None]
+        l = xp.where(singular, xp.nan, xp.tril(l)).astype(l.dtype)  # noqa: E741
         middle = xp.tril(conjugate_transpose(l) @ xp.tril(grad))
         diagonal = xp.eye(l.shape[-1], dtype=l.dtype)
         middle = middle * (1 - 0.5 * diagonal).astype(l.dtype)

@@ -211,6 +211,8 @@ class MatrixSolveLs(MatrixOp):
     @staticmethod
     def kernel(xp: ModuleType, fast: bool, /, matrix: Any, rhs: Any, regularizer: Any) -> Any:
         check_solve_rows(matrix, rhs)
+        if not regularizer >= 0:
+            raise OpError(f"l2_regularizer must be >= 0, got {regularizer}")
         if not fast:
             return xp.linalg.pinv(matrix) @ rhs
         adjoint_matrix, (rows, columns) = conjugate_transpose(matrix), matrix.shape[-2:]

@@ -63,7 +63,10 @@ class MaxPooling(Pooling, abstract=True):
 
 
 def window_maximum(xp: ModuleType, window: PoolingWindow, x: Any) -> Any:
-    """Maximum of each window; NaN is ignored."""
+    """Maximum of each window; NaN is ignored.
+
+    On an image, it is at least the lowest finite number, as in TensorFlow.
+    """
     layout = window.layout
     x = layout.channels_last(xp, x)
     fit, low = window.fit(x), lowest_finite(x.dtype)
@@ -71,8 +74,12 @@ def window_maximum(xp: ModuleType, window: PoolingWindow, x: Any) -> Any:
         window.check_depth(x.shape[-1])
         x = xp.max(x.reshape((*x.shape[:-1], -1, window.depth)), axis=-1)
     padded = fit.pad(xp, x, low)
-    best = xp.full((x.shape[0], *fit.out, x.shape[-1]), low, dtype=x.dtype)
-    for _, view in fit.views():
+    views = [view for _, view in fit.views()]
+    if window.depth == 1 and x.ndim == 4:
+        best = xp.full((x.shape[0], *fit.out, x.shape[-1]), low, dtype=x.dtype)
+    else:
+        best = xp.array(padded[views.pop(0)])
+    for view in views:
         best = np.fmax(best, padded[view], out=best) if xp is np else xp.fmax(best, padded[view])
     return layout.restore(xp, best)
 

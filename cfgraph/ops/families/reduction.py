@@ -15,7 +15,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import bfloat16, bool_, float16
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.kernels.array_namespace import (
     computed_in_float32,
@@ -236,6 +236,8 @@ class Reduction(Op, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, keep = context.inputs[0], context.attr("keep_dims")
         indices = context.value(1)
+        if (context.inputs[1].rank or 0) > 1:
+            raise ShapeError(f"reduction_indices of shape {context.inputs[1]} must be a vector")
         if data.dims is None:
             return [UNKNOWN_SHAPE]
         if indices is None:

@@ -87,6 +87,8 @@ class SparseReduction(Op, abstract=True):
 
 def kept_axes(rank: int, axes: Any) -> list[int]:
     """The axes that remain. Raises OpError for an axis out of range."""
+    if axes.ndim > 1:
+        raise OpError(f"reduction_axes must be a scalar or a vector, got {list(axes.shape)}")
     reduced = set()
     for axis in axes.reshape(-1).tolist():
         if not -rank <= axis < rank:

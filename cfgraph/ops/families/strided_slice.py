@@ -337,6 +337,8 @@ def updated_slice(xp: ModuleType, target: Any, index: tuple[Any, ...], value: An
         expected = target[full_index].shape
     except IndexError:
         raise OpError(_out_of_bounds(target, index)) from None
+    if 0 in expected:
+        return target
     if value.shape != expected:
         try:
             value = xp.broadcast_to(value, expected)

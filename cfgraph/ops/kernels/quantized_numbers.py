@@ -122,9 +122,9 @@ def interval(dtype: Any, low: Any, high: Any) -> QuantizedInterval:
     """The range of the integers of a NumPy type. Raises OpError for bounds that are no scalars."""
     bounds = [np.asarray(bound, _F32) for bound in (low, high)]
     for bound in bounds:
-        if bound.size != 1:
+        if bound.ndim:
             raise OpError(f"the bounds of a range must be scalars, got shape {list(bound.shape)}")
-    low, high = (bound.reshape(())[()] for bound in bounds)
+    low, high = (bound[()] for bound in bounds)
     return QuantizedInterval(quantized_type(dtype), low, high)
 
 

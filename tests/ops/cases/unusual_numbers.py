@@ -9,6 +9,8 @@ from tests.ops.harness import case
 F, D = np.float32, np.float64
 NAN, INF = np.nan, np.inf
 CASES = []
+# most of these have no slope
+VALUES_ONLY = True
 
 # a gradient from a result has as many elements
 RESULT = np.array([0.5, 0.25, 0.75], F)
@@ -78,3 +80,46 @@ for dtype in (np.uint8, np.int8, np.int16, np.uint16, np.int64):
     most, least = np.iinfo(dtype).max, np.iinfo(dtype).min
     matrix = np.array([[most, most, 3], [least, most, most - 1]], dtype)
     CASES += [case("Mean", [matrix, np.array(axes, np.int32)]) for axes in ([0], [1], [0, 1])]
+
+# the maximum of a volume, or over channels, may be infinite; that of an image is finite
+VOLUME = np.full((1, 2, 2, 2, 1), -INF, F)
+WINDOW = {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "padding": "VALID"}
+CHANNELS = {"ksize": [1, 1, 1, 2], "strides": [1, 1, 1, 2], "padding": "VALID"}
+SQUARE = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
+CASES += [
+    case("MaxPool3D", [VOLUME], WINDOW),
+    case("MaxPool3D", [VOLUME * F(NAN)], WINDOW),
+    case("MaxPool", [VOLUME.reshape(1, 2, 2, 2)], CHANNELS),
+    case("MaxPool", [np.array([NAN, NAN, 1, 2], F).reshape(1, 1, 1, 4)], CHANNELS),
+    case("MaxPool", [VOLUME.reshape(1, 2, 2, 2)], SQUARE),
+]
+
+# a factor with a zero on its diagonal has no gradient
+FACTORS = np.array([[[2.0, 0], [1, 0]], [[2, 0], [1, 3]]])
+CASES += [
+    case("CholeskyGrad", [FACTORS, np.ones((2, 2, 2))]),
+    case("CholeskyGrad", [FACTORS, np.ones((2, 2, 1))], error=True),
+    case("MatrixSolveLs", [FACTORS[1], np.ones((2, 1)), D(NAN)], error=True),
+    case("MatrixSolveLs", [FACTORS[1], np.ones((2, 1)), D(-1)], {"fast": False}, error=True),
+]
+
+# a slice without elements takes any value
+ends = [np.array(item, np.int32) for item in ([0, 0], [0, 2], [1, 1])]
+CASES.append(case("TensorStridedSliceUpdate", [np.ones((2, 3), F), *ends, np.ones((4, 2), F)]))
+
+# the axes of a reduction are a scalar or a vector
+for op in ("Sum", "Mean", "Max", "EuclideanNorm"):
+    CASES.append(case(op, [NUMBERS, np.int32([[0]])], error=True))
+for op in ("SparseReduceSum", "SparseReduceMaxSparse"):
+    CASES.append(
+        case(op, [INDICES, np.ones(4, F), np.array([2, 3, 3]), np.int32([[0]])], error=True)
+    )
+
+# the ranges of quantized numbers are scalars
+LEVELS = np.array([1, 2, 250], np.uint8)
+for bounds in ([F([0]), F(6)], [F(0), F([6])]):
+    CASES += [
+        case("QuantizedRelu", [LEVELS, *bounds], types=("quint8",), error=True),
+        case("QuantizedRelu6", [LEVELS, *bounds], types=("quint8",), error=True),
+        case("RequantizationRange", [np.int32([1, 2]), *bounds], types=("qint32",), error=True),
+    ]
