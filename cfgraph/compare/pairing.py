@@ -123,5 +123,7 @@ def _unpaired_error(unpaired: Iterable[tuple[RunSide, RunSide, list[Output]]]) -
                 f"in {letters[1]}"
             )
             options += [feed_option(side.graph, tensor) for tensor in tensors[:_MAX_LISTED]]
-    message = "; ".join(texts)
-    return UsageError(message, hint=f"{_HINT} feed them: {' '.join(options)}", code="CFG036")
+    # generated values of two options differ
+    both = len(texts) > 1
+    feeds = "equal values to both: --feed NAME=@x.npy" if both else f"them: {' '.join(options)}"
+    return UsageError("; ".join(texts), hint=f"{_HINT} feed {feeds}", code="CFG036")

@@ -178,6 +178,7 @@ def test_two_inputs_of_one_type_without_namesakes_are_not_guessed(
     done = command("diff", a, b, "--run")
     assert done.code == 2
     assert "inputs p:0 (float32[]), q:0 (float32[]) of A have no counterpart in B" in done.err
+    assert "feed equal values to both: --feed NAME=@x.npy" in done.err
 
 
 def test_variables_with_other_names_and_no_values_are_paired(command: Any, tmp_path: Path) -> None:
