@@ -128,8 +128,7 @@ class RaggedGather(Op):
         if OUTPUT_RAGGED_RANK == 0:  # one row, and one output
             return gathered[-1]
         outer = _outer_splits(indices, nested[0].dtype)
-        results = [*outer, *gathered] if indices.ndim else gathered[1:]
-        return tuple(results) if len(results) > 1 else results[0]
+        return tuple([*outer, *gathered] if indices.ndim else gathered[1:])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
