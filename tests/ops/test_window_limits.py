@@ -109,3 +109,17 @@ def test_a_dilation_that_overflows_is_rejected_before_xla(
     path = str(fixtures / "robustness" / "xla_conv_dilation_2e40.pb")
     assert cli.run(["run", path, "--fetch", "Pack", "--engine", "xla"]) == 5
     assert capfd.readouterr().err.startswith("error[CFG713]: a padded image or its window needs")
+
+
+@pytest.mark.skipif(not has_jax(), reason="needs the extra xla")
+def test_an_empty_value_whose_sizes_overflow_is_rejected_before_xla() -> None:
+    graph = cfgraph.Graph()
+    image_node = graph.add("Placeholder", dtype=DType.from_name("float32"))
+    dims = TensorValue(np.int64([HUGE, HUGE, 0]))
+    shape = graph.add("Const", dtype=DType.from_name("int64"), value=dims)
+    reshaped = graph.add("Reshape", image_node, shape)
+    node = graph.add("Pack", reshaped, reshaped, attrs={"axis": 0})
+    session = cfgraph.Session(graph, engine="xla")
+    with pytest.raises(ExecutionError) as caught:
+        session.run(f"{node.name}:0", {f"{image_node.name}:0": np.zeros(0, np.float32)})
+    assert caught.value.code == "CFG705"

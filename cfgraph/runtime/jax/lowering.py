@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any, Final, NamedTuple, NoReturn
 
 from cfgraph.errors import Unsupported
@@ -45,6 +46,10 @@ class _TracingStep:
 TRACING_STEP: Final[Any] = _TracingStep()
 
 
+# XLA multiplies the sizes of a value as 64-bit integers with a sign
+_MAX_ELEMENTS: Final = 1 << 62
+
+
 class JaxLine(NamedTuple):
     """A body for jax to trace. Its scope collects conditions, certainly if `has_checks`."""
 
@@ -62,7 +67,9 @@ def jax_line(
     """
     order = execution_order(function)
     static = compile_time_nodes(order, lambda node, op: constant_slots(node, op, instances))
-    ordinary = _without_stateful_ops(traced_kernels(jax.numpy, static))
+    ordinary = _with_bounded_results(
+        _without_stateful_ops(traced_kernels(jax.numpy, static)), jax.Array
+    )
 
     has_checks = has_loops = False
 
@@ -123,6 +130,25 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
             message = f"{node.op} on {types[0]} cannot be compiled"
             raise Unsupported(message, node=node)
         return bind(node, op)
+
+    return bound
+
+
+def _with_bounded_results(bind: KernelBinder, array: type[Any]) -> KernelBinder:
+    """Reject values whose sizes XLA cannot multiply, which ends its process: empty ones, too."""
+
+    def bound(node: Node, op: type[Op]) -> Kernel:
+        kernel = bind(node, op)
+
+        def compute(*inputs: Any) -> Any:
+            result = kernel(*inputs)
+            for value in result if isinstance(result, tuple | list) else (result,):
+                dims = value.shape if isinstance(value, array) else ()
+                if prod(filter(None, dims)) > _MAX_ELEMENTS:
+                    raise Unsupported(f"XLA has no value of shape {list(dims)}", node=node)
+            return result
+
+        return compute
 
     return bound
 
