@@ -8,6 +8,7 @@ XLA compiles; the process in which that happens is the net below them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
@@ -55,6 +56,8 @@ _TOKEN: Final = "!stablehlo.token"
 _MAX_ELEMENTS: Final = 1 << 62
 # XLA overflows its stack at 200 levels of calls, and at 400 of regions
 _MAX_LEVELS: Final = 64
+# with those of functions as often as they are called
+_MAX_OPERATIONS: Final = 1 << 20
 _OVERFLOW: Final = "XLA overflows its stack on a much deeper one"
 _HINT: Final = "only those are run whose effects cfgraph knows; see docs/stablehlo.md"
 
@@ -127,24 +130,32 @@ def require_shallow_regions(module: Any) -> None:
 
 
 def require_shallow_calls(module: Any) -> None:
-    """Raise OpError for a function that calls itself, or for too many levels of calls."""
+    """Raise OpError for functions that call themselves, unknown ones, too deep, or too often."""
     levels: dict[str, int] = {}
-    callees: dict[str, dict[str, None]] = {}
+    sizes: dict[str, int] = {}
+    calls: dict[str, Counter[str]] = {}
     for function in module.body.operations:
         name = str(function.attributes["sym_name"].value)
         levels[name] = _levels(function)
-        symbols = callees.setdefault(name, {})
-        for operation in _operations(function):
-            symbols.update(dict.fromkeys(_symbols(operation)))
+        operations = list(_operations(function))
+        sizes[name] = len(operations)
+        calls[name] = Counter(chain.from_iterable(map(_symbols, operations)))
+    if unknown := {*chain.from_iterable(calls.values())} - calls.keys():
+        raise OpError(f"the module calls a function that it does not have: {min(unknown)!r}")
     # functions without callees are removed until none is left
-    while leaves := [name for name, names in callees.items() if not names & callees.keys()]:
+    while leaves := [name for name, names in calls.items() if not names.keys() & calls.keys()]:
         for name in leaves:
-            levels[name] += max((levels.get(item, 0) for item in callees.pop(name)), default=0)
+            callees = calls.pop(name)
+            levels[name] += max((levels[item] for item in callees), default=0)
+            sizes[name] += sum(times * sizes[item] for item, times in callees.items())
+            if sizes[name] > _MAX_OPERATIONS:
+                message = f"the module has more than 2^20 operations in all calls of {name!r}"
+                raise OpError(message, hint="XLA copies a function into each of its calls")
             if levels[name] > _MAX_LEVELS:
                 message = f"the module has more than {_MAX_LEVELS} levels of calls and regions"
                 raise OpError(f"{message}, of {name!r}", hint=_OVERFLOW)
-    if callees:
-        raise OpError(f"a function of the module calls itself: {next(iter(callees))!r}")
+    if calls:
+        raise OpError(f"a function of the module calls itself: {next(iter(calls))!r}")
 
 
 def _levels(root: Any) -> int:
