@@ -8,6 +8,7 @@ pipe is closed, also while a library in it never returns.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import resource
 import select
@@ -16,12 +17,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from typing import Final, Generic, TypeVar
+from weakref import WeakSet
 
 from cfgraph.errors import CfgraphError, ExecutionError, ProcessLost, Unsupported
 from cfgraph.limits import Limits, current_limits, out_of_memory_error
@@ -69,35 +71,40 @@ class ChildProcess:
 
     def __init__(self, program: ChildProgram) -> None:
         self.program, self.owner = program, os.getpid()
-        self._connection, far = socket.socketpair()
-        watched, self._lifeline = os.pipe()
-        self._log, log = os.pipe()
-        for end in (self._log, log):  # a full log is lost, and stops nobody
-            os.set_blocking(end, False)
-        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-        with far:
-            theirs = (far.fileno(), watched)
-            try:
-                self._process = subprocess.Popen(
-                    # -P: modules come from the path of this process, not from the current folder
-                    [sys.executable, "-P", "-m", _CONFINEMENT, program.module, *map(str, theirs)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=theirs,
-                    env={**os.environ, "PYTHONPATH": path},
-                    start_new_session=True,  # Ctrl-C reaches this process alone, which ends it
-                )
-            except OSError as error:
-                self._close_ends()
-                raise self._error(f"cannot be started: {error.strerror}") from None
-            finally:
-                os.close(watched)
-                os.close(log)
+        try:
+            self._start()
+        except OSError as error:
+            raise self._error(f"cannot be started: {error.strerror}") from None
         self._poll = select.poll()
         self._poll.register(self._connection, select.POLLIN)
         self._is_ready = self._is_closed = False
         self._first_bytes = 0
+        _CHILDREN.add(self)
+
+    def _start(self) -> None:
+        """Start the process. Raises OSError if the system refuses it."""
+        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+        with ExitStack() as opened:
+            near, far = _moved([end.detach() for end in socket.socketpair()], opened)
+            watched, lifeline = _moved(os.pipe(), opened)
+            log, printed = _moved(os.pipe(), opened)
+            ends = (far, watched)
+            for end in (log, printed):  # a full log is lost, and stops nobody
+                os.set_blocking(end, False)
+            self._process = subprocess.Popen(
+                # -P: modules come from the path of this process, not from the current folder
+                [sys.executable, "-P", "-m", _CONFINEMENT, self.program.module, *map(str, ends)],
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                pass_fds=ends,
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,  # Ctrl-C reaches this process alone, which ends it
+            )
+            opened.pop_all()
+        for end in (far, watched, printed):
+            os.close(end)
+        self._connection, self._lifeline, self._log = socket.socket(fileno=near), lifeline, log
 
     @property
     def pid(self) -> int:
@@ -207,15 +214,36 @@ class ChildProcess:
         if self._is_closed:
             return
         self._is_closed = True
-        self._close_ends()
+        self._connection.close()
+        for end in (self._lifeline, self._log):
+            os.close(end)
         if self.owner == os.getpid():
             self._process.kill()
             self._process.wait()
 
-    def _close_ends(self) -> None:
-        self._connection.close()
-        for end in (self._lifeline, self._log):
-            os.close(end)
+
+_CHILDREN: Final[WeakSet[ChildProcess]] = WeakSet()
+
+
+def _close_copies() -> None:
+    """Close what a copy of this process has of its children, which would outlive it else."""
+    for child in list(_CHILDREN):
+        child.close()
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
+
+def _moved(ends: Iterable[int], opened: ExitStack) -> list[int]:
+    """Descriptors with numbers that no standard stream has, also if those are closed."""
+    moved = []
+    with ExitStack() as first:
+        for end in ends:
+            first.callback(os.close, end)
+        for end in ends:
+            moved.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3))
+            opened.callback(os.close, moved[-1])
+    return moved
 
 
 C = TypeVar("C", bound=ChildProcess)
@@ -229,6 +257,11 @@ class ChildPool(Generic[C]):
         self._idle: list[C] = []
         self._lock = threading.Lock()
         atexit.register(self.close)
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        """Start anew in a copy of this process; another thread may have held the lock."""
+        self._lock, self._idle = threading.Lock(), []
 
     @contextmanager
     def leased(self) -> Iterator[C]:

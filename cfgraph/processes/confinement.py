@@ -21,6 +21,7 @@ import os
 import platform
 import resource
 import select
+import signal
 import struct
 import sys
 from typing import Final
@@ -145,6 +146,8 @@ def _filter(machine: str, pid: int) -> bytes:
 
 def watch_parent(lifeline: int) -> None:
     """Let the system end this process as the other end of a pipe is closed, whatever it does."""
+    if sys.platform == "linux":  # this signal ends a process that is stopped, too
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[0]:  # closed before

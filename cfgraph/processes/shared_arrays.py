@@ -1,6 +1,7 @@
-"""Arrays in memory that two processes share: files without a name, whose descriptors are passed on.
+"""Arrays in memory that two processes share: a file without a name, whose descriptor is passed on.
 
-The size of the memory is sealed, so that the other process cannot take a part of it away.
+One file has many arrays, since the descriptors of a process are few. The size of the memory is
+sealed, so that the other process cannot take a part of it away.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from itertools import accumulate
 from math import prod
 from typing import Any, Final
 
@@ -18,22 +21,17 @@ import numpy as np
 # smaller arrays are sent with the message; the buffer of a socket has three times as many bytes
 MIN_SHARED_BYTES: Final = 1 << 16
 _COMPARED_BYTES: Final = 1 << 18
-
-
-def can_share() -> bool:
-    """True on a system with files in memory."""
-    return hasattr(os, "memfd_create")
+# XLA uses values at such addresses as they are
+_ALIGNMENT: Final = 64
+# a shape, and the name of a type
+SharedType = tuple[Sequence[int], str]
 
 
 class SharedArray:
     """An array in shared memory, and the value that was copied into it last."""
 
-    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
-        self.descriptor = os.memfd_create("cfgraph", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.descriptor, prod(shape) * np.dtype(dtype).itemsize)
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
-        self.array = shared_array(self.descriptor, shape, dtype)
+    def __init__(self, array: Any) -> None:
+        self.array = array
         self._source: weakref.ref[Any] | None = None
 
     def store(self, value: Any) -> bool:
@@ -47,15 +45,40 @@ class SharedArray:
         self._source = weakref.ref(value)
         return not is_equal
 
-    def close_descriptor(self) -> None:
-        """Close the file, once the other process has its own descriptor; the memory stays."""
-        os.close(self.descriptor)
+
+def shared_memory(types: Sequence[SharedType]) -> tuple[list[int], list[SharedArray]]:
+    """New memory for arrays: its descriptor, which is passed on and closed then, and the arrays.
+
+    Both lists are empty if there is nothing to share, or the system has no such memory.
+    """
+    size = _offsets(types)[-1]
+    if not size or not hasattr(os, "memfd_create"):
+        return [], []
+    with suppress(OSError), ExitStack() as opened:
+        descriptor = os.memfd_create("cfgraph", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        opened.callback(os.close, descriptor)
+        os.ftruncate(descriptor, size)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        arrays = [*map(SharedArray, mapped_arrays(descriptor, types))]
+        opened.pop_all()
+        return [descriptor], arrays
+    return [], []
 
 
-def shared_array(descriptor: int, shape: Sequence[int], dtype: Any) -> Any:
-    """The array in the memory of a descriptor."""
+def mapped_arrays(descriptor: int, types: Sequence[SharedType]) -> list[Any]:
+    """The arrays in the memory of a descriptor, which may be closed then."""
     memory = mmap.mmap(descriptor, 0)
-    return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
+    return [
+        np.ndarray(shape, np.dtype(name), memory, offset)
+        for (shape, name), offset in zip(types, _offsets(types), strict=False)
+    ]
+
+
+def _offsets(types: Sequence[SharedType]) -> list[int]:
+    """The places of arrays in their memory, and its size."""
+    sizes = (prod(shape) * np.dtype(name).itemsize for shape, name in types)
+    return [*accumulate((-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes), initial=0)]
 
 
 def _is_frozen(value: Any) -> bool:

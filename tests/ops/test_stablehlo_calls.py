@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,27 @@ CALL_SELF = """
   return %r : tensor<4x4xf32> }
   func.func private @f(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
   %r = func.call @f(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %r : tensor<4x4xf32>"""
+
+# each function calls the one before it twice
+CALLS_OF_CALLS = "\n".join(
+    [
+        "%r = func.call @f30(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>",
+        "return %r : tensor<4x4xf32> }",
+        "func.func private @f0(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {",
+        "return %a : tensor<4x4xf32>",
+        *(
+            f"""}} func.func private @f{n}(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {{
+            %b = func.call @f{n - 1}(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+            %r = func.call @f{n - 1}(%b) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+            return %r : tensor<4x4xf32>"""
+            for n in range(1, 31)
+        ),
+    ]
+)
+CALL_UNKNOWN = """
+  %r = stablehlo.custom_call @Sharding(%a) {called_computations = [@absent]}
+    : (tensor<4x4xf32>) -> tensor<4x4xf32>
   return %r : tensor<4x4xf32>"""
 
 
@@ -72,6 +96,8 @@ def artifact(body: str) -> bytes:
             "has another form than that of jax",
         ),
         (CALL_SELF, "a function of the module calls itself: "),
+        (CALL_UNKNOWN, "calls a function that it does not have: 'absent'"),
+        (CALLS_OF_CALLS, "has more than 2^20 operations in all calls of 'f18'"),
     ],
 )
 def test_a_call_that_could_damage_the_process_is_rejected(body: str, message: str) -> None:
@@ -81,10 +107,11 @@ def test_a_call_that_could_damage_the_process_is_rejected(body: str, message: st
     assert message in caught.value.message
 
 
-def exported(function: Callable[..., Any], like: Any = INPUT) -> tuple[bytes, ModuleCall]:
+def exported(function: Callable[..., Any], *like: Any) -> tuple[bytes, ModuleCall]:
     import jax
 
-    made = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct(like.shape, like.dtype))
+    arguments = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in like or [INPUT]]
+    made = jax.export.export(jax.jit(function))(*arguments)
     types = tuple(item.dtype for item in made.out_avals)
     version = made.calling_convention_version
     data = bytes(made.mlir_module_serialized)
@@ -107,6 +134,25 @@ def test_an_argument_that_has_changed_is_read_again(size: int) -> None:
     value.flags.writeable = False
     for _ in range(2):
         assert run_module(call, [value])[1] == 2
+
+
+_MANY = """
+import resource
+import jax.export
+import numpy as np
+from cfgraph.runtime.stablehlo.module_process import run_module
+from tests.ops.test_stablehlo_calls import exported
+
+values = np.ones((100, 1 << 14), np.float32)
+_, call = exported(lambda *x: sum(x), *values)
+resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+assert [run_module(call, list(values * n))[0][-1] for n in range(3)] == [0, 100, 200]
+"""
+
+
+@pytest.mark.slow
+def test_many_large_arguments_need_few_open_files(root: Path) -> None:
+    subprocess.run([sys.executable, "-c", _MANY], check=True, cwd=root, timeout=120)
 
 
 def test_a_result_beyond_the_memory_limit_is_rejected() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +121,7 @@ def test_the_process_writes_no_file_and_reaches_no_other(
 
 
 _PARENT = """
-import sys, threading
+import os, signal, sys, threading, time
 from tests.processes.test_child_processes import PROGRAM, request
 from cfgraph.processes.child_process import ChildProcess
 child = ChildProcess(PROGRAM)
@@ -127,15 +129,26 @@ child = ChildProcess(PROGRAM)
 thread = threading.Thread(target=request, args=(child, "fault"), kwargs={"fault": "nothing"})
 thread.start()
 thread.join()
+# a fault
 print(child.pid, flush=True)
 request(child, "fault", fault="hold the lock")
 """
 
 
+_FAULTS = {
+    "lock": "",
+    "stopped": "os.kill(child.pid, signal.SIGSTOP)",
+    # a copy of the parent, which stays for a while
+    "copied": "os.fork() or time.sleep(10) or os._exit(0)",
+}
+
+
 @LINUX
-def test_the_process_ends_with_its_parent(root: Path) -> None:
+@pytest.mark.parametrize("fault", _FAULTS)
+def test_the_process_ends_with_its_parent(fault: str, root: Path) -> None:
+    program = _PARENT.replace("# a fault", _FAULTS[fault])
     parent = subprocess.Popen(
-        [sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, cwd=root, text=True
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=root, text=True
     )
     assert parent.stdout is not None
     with parent.stdout:
@@ -148,6 +161,56 @@ def test_the_process_ends_with_its_parent(root: Path) -> None:
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _runs(pid)
+
+
+_WITHOUT_STREAMS = """
+import os
+from tests.processes.test_child_processes import PROGRAM, request
+from cfgraph.processes.child_process import ChildProcess
+status = os.dup(1)
+for stream in range(3):
+    os.close(stream)
+child = ChildProcess(PROGRAM)
+os.write(status, str(request(child, "fault", fault="nothing").arrays["x"].tolist()).encode())
+"""
+
+
+def test_a_parent_without_standard_streams_has_children(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_STREAMS], stdout=subprocess.PIPE, cwd=root, check=True
+    )
+    assert done.stdout == b"[0, 1, 2]"
+
+
+@LINUX
+def test_a_system_without_room_for_a_process_is_an_error_with_a_code() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = os.listdir("/proc/self/fd")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + 2, limits[1]))
+    try:
+        with pytest.raises(ProcessLost, match="cannot be started: Too many open files") as caught:
+            ChildProcess(PROGRAM)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert caught.value.code == "CFG715"
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_copy_of_a_process_starts_children_of_its_own() -> None:
+    pool = ChildPool(lambda: ChildProcess(PROGRAM))
+    with pool.leased() as first:
+        request(first, "fault", fault="nothing")
+    copy = os.fork()
+    if not copy:
+        with suppress(BaseException), pool.leased() as second:
+            request(second, "fault", fault="nothing")
+            os._exit(first.pid == second.pid)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 0
+    with pool.leased() as again:
+        assert request(again, "fault", fault="nothing").arrays["x"].tolist() == [0, 1, 2]
+        assert again.pid == first.pid
+    pool.close()
 
 
 def _runs(pid: int) -> bool:
@@ -173,7 +236,7 @@ def test_a_pool_reuses_the_process_that_is_idle() -> None:
 
 
 def test_a_shared_array_is_copied_only_if_it_has_changed() -> None:
-    shared = SharedArray((1 << 18,), np.float32)
+    shared = SharedArray(np.empty(1 << 18, np.float32))
     value = np.zeros(1 << 18, np.float32)
     assert [shared.store(value), shared.store(value), shared.store(value.copy())] == [
         True,
@@ -187,4 +250,3 @@ def test_a_shared_array_is_copied_only_if_it_has_changed() -> None:
     assert not shared.store(value)
     assert shared.store(value[::-1])
     assert shared.array[0] == 1
-    shared.close_descriptor()

@@ -6,12 +6,14 @@ ever. Here that is an error with the code CFG715.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +25,11 @@ from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.stablehlo_modules import ModuleCall
 from cfgraph.processes.child_process import ChildPool, ChildProcess, ChildProgram
 from cfgraph.processes.messages import ProcessMessage
-from cfgraph.processes.shared_arrays import MIN_SHARED_BYTES, SharedArray, can_share
+from cfgraph.processes.shared_arrays import (
+    MIN_SHARED_BYTES,
+    SharedArray,
+    shared_memory,
+)
 from cfgraph.runtime.stablehlo.module_bodies import ModuleBody, bodies_from_json
 
 _PROGRAM: Final = ChildProgram(
@@ -141,24 +147,32 @@ class ModuleProcess(ChildProcess):
             shapes = [tuple(map(int, shape)) for shape in reply.header["results"]]
             types: list[ArrayType] = list(zip(shapes, names, strict=True))
         _reserve(types)
-        arguments, results = _shared(signature), _shared(types)
-        self._forget(sum(item.array.nbytes for item in (*arguments.values(), *results.values())))
-        shared = [*arguments.values(), *results.values()]
+        arguments, results = _large(signature), _large(types)
+        shared = [*(signature[n] for n in arguments), *(types[n] for n in results)]
+        self._forget(sum(map(_byte_size, shared)))
+        descriptors, arrays = shared_memory(shared)
+        if not descriptors:  # the values are sent with messages
+            arguments, results, shared = [], [], []
         try:
             self._request(
                 "compile",
-                descriptors=[item.descriptor for item in shared],
+                descriptors=descriptors,
                 number=number,
                 forgotten=self._forgotten,
-                shared_arguments=list(arguments),
-                shared_results=list(results),
-                shared_types=[(item.array.shape, item.array.dtype.name) for item in shared],
+                shared_arguments=arguments,
+                shared_results=results,
+                shared_types=shared,
             )
         finally:
-            for item in shared:
-                item.close_descriptor()
+            for item in descriptors:
+                os.close(item)
         self._forgotten = []
-        return _CompiledModule(number, arguments, results, types)
+        return _CompiledModule(
+            number,
+            dict(zip(arguments, arrays, strict=False)),
+            dict(zip(results, arrays[len(arguments) :], strict=True)),
+            types,
+        )
 
     def _forget(self, size: int) -> None:
         """Forget the modules that were not run for longest, beyond the limits on all."""
@@ -220,11 +234,14 @@ def _type_name(value: Any, number: int) -> str:
     return str(value.dtype.name)
 
 
-def _shared(types: Sequence[ArrayType]) -> dict[int, SharedArray]:
-    """Memory for the values that are large."""
-    sizes = [int(np.prod(shape, dtype=object)) * np.dtype(name).itemsize for shape, name in types]
-    large = [n for n, size in enumerate(sizes) if size >= MIN_SHARED_BYTES and can_share()]
-    return {n: SharedArray(types[n][0], np.dtype(types[n][1])) for n in large}
+def _large(types: Sequence[ArrayType]) -> list[int]:
+    """The numbers of the values that are large."""
+    return [n for n, item in enumerate(types) if _byte_size(item) >= MIN_SHARED_BYTES]
+
+
+def _byte_size(item: ArrayType) -> int:
+    shape, name = item
+    return prod(shape) * np.dtype(name).itemsize
 
 
 def _reserve(types: Sequence[ArrayType]) -> None:

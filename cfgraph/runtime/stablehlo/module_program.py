@@ -16,7 +16,7 @@ from cfgraph.ops.opdef.jax_library import load_jax, xla_context
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.processes.child_program import Handler, serve
 from cfgraph.processes.messages import ProcessMessage
-from cfgraph.processes.shared_arrays import shared_array
+from cfgraph.processes.shared_arrays import mapped_arrays
 from cfgraph.runtime.stablehlo.compiler import CheckedCall, StaticModule, compiled, static_module
 from cfgraph.runtime.stablehlo.module_bodies import bodies_to_json
 from cfgraph.runtime.stablehlo.module_reader import read_bodies, read_text, reason
@@ -81,8 +81,8 @@ class ModuleProgram:
             self._executables.pop(number, None)
         checked = self._checked.pop(header["number"])
         arrays = []
-        for descriptor, (shape, name) in zip(descriptors, header["shared_types"], strict=True):
-            arrays.append(shared_array(descriptor, shape, np.dtype(name)))
+        for descriptor in descriptors:
+            arrays += mapped_arrays(descriptor, header["shared_types"])
             os.close(descriptor)
         shared = dict(zip(header["shared_arguments"], arrays, strict=False))
         results = dict(zip(header["shared_results"], arrays[len(shared) :], strict=True))
