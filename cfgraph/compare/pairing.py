@@ -9,7 +9,7 @@ Names come first. An input without a namesake is paired with the only one of its
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -23,8 +23,10 @@ from cfgraph.analysis.feeds_and_fetches import (
 from cfgraph.analysis.findings import Finding
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import ancestors
+from cfgraph.passes.lower.lower import lower
 
 _MAX_LISTED: Final = 4
 _HINT: Final = "inputs are paired by name, else with the only one of their type and shape; or"
@@ -66,6 +68,12 @@ class RunSide:
         needed = [node.output() for node in nodes if must_be_fed(node)]
         return [*dict.fromkeys([*needed, *fed])]
 
+    def inlined(self) -> RunSide:
+        """Return the side with its functions inlined, so that an input that they ignore is none."""
+        graph = copy_graph(self.graph)
+        lower(graph)
+        return RunSide(graph, [graph[node.name] for node in self.required], self.feeds)
+
 
 def pair_inputs(a: RunSide, b: RunSide, names: Mapping[str, str]) -> dict[str, str]:
     """Return the tensors of B that receive the values of inputs of A with other names.
@@ -73,6 +81,19 @@ def pair_inputs(a: RunSide, b: RunSide, names: Mapping[str, str]) -> dict[str, s
     `names` are known counterparts. Raises UsageError for an input of either graph that the run
     needs, that is not fed, and that has no counterpart.
     """
+    found, unpaired = _pairs(a, b, names)
+    if unpaired and (a.graph.functions or b.graph.functions):
+        found, unpaired = _pairs(a.inlined(), b.inlined(), names)
+    if unpaired:
+        raise _unpaired_error(unpaired)
+    return found
+
+
+_Unpaired = tuple[tuple[RunSide, RunSide, list[Output]], ...]
+
+
+def _pairs(a: RunSide, b: RunSide, names: Mapping[str, str]) -> tuple[dict[str, str], _Unpaired]:
+    """Return the counterparts in B by name in A, and the inputs of either graph without one."""
     first, second = a.inputs(), b.inputs()
     known = {tensor: _namesake(b.graph, names.get(tensor.name, tensor.name)) for tensor in first}
     taken = set(known.values())
@@ -87,9 +108,7 @@ def pair_inputs(a: RunSide, b: RunSide, names: Mapping[str, str]) -> dict[str, s
         (a, b, [t for t in left if t.name not in found and t.name not in a.feeds]),
         (b, a, [t for t in others if t.name not in found.values() and t.name not in b.feeds]),
     )
-    if any(tensors for *_, tensors in unpaired):
-        raise _unpaired_error(unpaired)
-    return found
+    return found, unpaired if any(tensors for *_, tensors in unpaired) else ()
 
 
 def pairs_finding(what: str, pairs: Mapping[str, str]) -> list[Finding]:
@@ -110,7 +129,7 @@ def _namesake(graph: Graph, name: str) -> Output | None:
     return graph.tensor(f"{node}:{port}") if node in graph else None
 
 
-def _unpaired_error(unpaired: Iterable[tuple[RunSide, RunSide, list[Output]]]) -> UsageError:
+def _unpaired_error(unpaired: _Unpaired) -> UsageError:
     """Return the error for inputs of only one graph, with the options that feed them."""
     texts, options = [], []
     for (side, _, tensors), letters in zip(unpaired, ("AB", "BA"), strict=True):

@@ -331,3 +331,36 @@ def test_a_constant_that_a_rewrite_scales_is_no_difference(command: Any, tmp_pat
     half = "half = Const() {dtype=float32, value=float32[]:0.5}\ny = Mul(v, half)\n"
     b = text(tmp_path / "b.graph", doubled.replace("y =", "v =") + half)
     assert command("diff", a, b, "--run", "--fetch", "y").code == 0
+
+
+IGNORING = """
+x = Placeholder() {dtype=float32, shape=[2]}
+call = PartitionedCall(x) {Tin=(float32), Tout=(float32), f=@square}
+y = Identity(call)
+
+function square(x: float32) -> (y: float32) {
+  product = Square(x)
+  return y = product:y:0
+}
+"""
+MORE = """
+extra = Placeholder() {dtype=float32, shape=[2]}
+image = Placeholder() {dtype=float32, shape=[2]}
+call = PartitionedCall(image, extra) {Tin=(float32, float32), Tout=(float32), f=@square}
+y = Identity(call)
+
+function square(x: float32, extra: float32) -> (y: float32) {
+  product = Square(x)
+  return y = product:y:0
+}
+"""
+
+
+def test_an_input_that_a_function_ignores_needs_no_counterpart(
+    command: Any, tmp_path: Path
+) -> None:
+    a, b = text(tmp_path / "a.graph", IGNORING), text(tmp_path / "b.graph", MORE)
+    for pair in ((a, b), (b, a)):
+        done = command("diff", *pair, "--run", "--fetch", "y")
+        assert done.code == 0, done.err
+        assert "paired by type and shape" in done.err
