@@ -37,6 +37,10 @@ class TypedTensor(Protocol):
         """The element type, or None if it is unknown."""
 
 
+# UTF-8, in which files have the names of ops, cannot encode it
+_INTERNAL: Final = "\udc00"
+
+
 class _Definitions(dict[str, Any]):
     """Op definitions by name, loaded on first lookup, with None for an unknown op."""
 
@@ -159,6 +163,11 @@ def register(name: str, definition: Any) -> None:
     _definitions.register(name, definition)
 
 
+def internal_name(name: str) -> str:
+    """The name of an op that only passes make: no file contains it, and none can be written."""
+    return f"{name}{_INTERNAL}"
+
+
 def install_index(modules: Mapping[str, str]) -> None:
     """Add op names with their modules, which are imported on first lookup."""
     _definitions.index.update(modules)
@@ -171,7 +180,8 @@ def install_declarations(module: str) -> None:
 
 def op_names() -> Iterable[str]:
     """The sorted names of all ops with a class, including ops whose modules are not loaded."""
-    return sorted({*_definitions, *_definitions.index} - _definitions.declared)
+    names = {*_definitions, *_definitions.index} - _definitions.declared
+    return sorted(name for name in names if not name.endswith(_INTERNAL))
 
 
 def can_declare(name: str) -> bool:

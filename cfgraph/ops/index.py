@@ -171,7 +171,7 @@ FAMILIES: Final = {
         "ConjugateTranspose InvertPermutation Reverse ReverseSequence ReverseV2 Roll Transpose"
     ),
     "pooling": "AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad",
-    "printing": "Assert Print PrintV2 StringFormat Timestamp _FaultyNode",
+    "printing": "Assert Print PrintV2 StringFormat Timestamp",
     "projective_transform": "ImageProjectiveTransformV2 ImageProjectiveTransformV3",
     "quantization": (
         "Dequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 "

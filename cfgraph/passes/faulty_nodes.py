@@ -1,6 +1,6 @@
 """Replace faulty nodes by nodes that raise their errors where they run.
 
-    Switch:1, a float32 ──▶ AssignSub        becomes        Switch:1 ──▶ _FaultyNode
+    Switch:1, a float32 ──▶ AssignSub        becomes        Switch:1 ──▶ FaultyNode
 
 A frozen graph has such nodes where a branch assigns a variable that is a constant now. They do no
 harm as long as the branch is removed, or never taken.
@@ -20,10 +20,10 @@ from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.function_graph import instantiate, is_polymorphic
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.library import called_functions, remove_uncalled_functions, with_body
+from cfgraph.ir.library import called_functions, copy_graph, remove_uncalled_functions, with_body
 from cfgraph.ir.registry import output_count
 from cfgraph.ir.traversal import ancestors
-from cfgraph.ops.families.printing import _FaultyNode
+from cfgraph.ops.families.printing import FaultyNode
 from cfgraph.ops.opdef.op import is_a, is_identity, lookup, role_of
 from cfgraph.passes.optimize.optimize import prune
 
@@ -88,7 +88,7 @@ def _replace(graph: Graph, node: Node, finding: Finding) -> None:
     attrs: dict[str, Any] = {"Tin": tuple(inputs), "Tout": tuple(outputs)}
     texts = {"code": finding.code, "message": finding.message, "hint": finding.hint or ""}
     attrs |= {name: text.encode() for name, text in texts.items()}
-    graph.set_op(node, "_FaultyNode", attrs)
+    graph.set_op(node, FaultyNode.name, attrs)
 
 
 def _forwards_value_as_reference(node: Node) -> bool:
@@ -106,6 +106,23 @@ def _output_type(tensor: Output) -> DType:
     return dtype.base
 
 
+def encodable_graph(graph: Graph) -> tuple[Graph, list[str]]:
+    """A graph whose faulty nodes have an op that can be encoded, and their names."""
+    names = [node.name for node in graph if is_a(node, FaultyNode)]
+    if not names:
+        return graph, names
+    copy = copy_graph(graph)
+    for name in names:
+        copy.set_op(copy[name], FaultyNode.__name__, copy[name].attrs)
+    return copy, names
+
+
+def restore_faulty_nodes(graph: Graph, names: Iterable[str]) -> None:
+    """Make these nodes of an encodable graph faulty again."""
+    for name in names:
+        graph.set_op(graph[name], FaultyNode.name, graph[name].attrs)
+
+
 def has_faulty_nodes(graph: Graph) -> bool:
     """True if a faulty node is in a graph, or in a function that it calls."""
     return any(True for _ in _found(graph))
@@ -119,8 +136,8 @@ def require_no_faulty_nodes(graph: Graph) -> None:
 def require_conditional_faults(graph: Graph, needed: Iterable[Node]) -> None:
     """Raise the errors of the faulty nodes of a graph that are live in each run of `needed`."""
     liveness = deadness(graph)
-    faulty = [node for node in ancestors(graph, [*needed]) if is_a(node, _FaultyNode)]
-    errors = [_FaultyNode.error(x, x.name) for x in faulty if liveness.always_live(x)]
+    faulty = [node for node in ancestors(graph, [*needed]) if is_a(node, FaultyNode)]
+    errors = [FaultyNode.error(x, x.name) for x in faulty if liveness.always_live(x)]
     require_no_findings([*map(Finding.of_error, errors)])
 
 
@@ -129,5 +146,5 @@ def _found(graph: Graph) -> Iterator[Finding]:
     for name in sorted(called_functions(graph)):
         nodes += [(f"{name}/{x.name}", x) for x in graph.functions[name].definition.nodes]
     for name, node in nodes:
-        if is_a(node, _FaultyNode):
-            yield Finding.of_error(_FaultyNode.error(node, name))
+        if is_a(node, FaultyNode):
+            yield Finding.of_error(FaultyNode.error(node, name))

@@ -45,8 +45,6 @@ WITHOUT_RUN: Final = {
     *("StridedSliceAssign", "TileGrad", "TopK", "Placeholder", "PlaceholderV2"),
     # runs where the extra xla is installed: tests/conformance/test_stablehlo.py
     "XlaCallModule",
-    # raises its own error: tests/passes/test_faulty_branches.py
-    "_FaultyNode",
 }
 
 _events: list[str] | None = None

@@ -15,7 +15,7 @@ from cfgraph.ir.signature import ArgDef, AttrDef
 pytestmark = pytest.mark.interop
 
 # TensorFlow has these only inside its runtime, or no longer
-NOT_REGISTERED_THERE = {"Send", "Recv", "_FaultyNode"}
+NOT_REGISTERED_THERE = {"Send", "Recv"}
 # TensorFlow says they do, its kernels say they do not: unsigned differences wrap
 DO_NOT_COMMUTE = {"ApproximateEqual"}
 

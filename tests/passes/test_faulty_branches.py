@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import InvalidInput
+from cfgraph.errors import CfgraphError, InvalidInput
+from cfgraph.ir.dtypes import float32
+from cfgraph.ops.families.printing import FaultyNode
 from tests.analysis.graph_text import graph
+from tests.runtime.remote.threads import Threads
 
 NAMES = ("references", "resources", "nested", "loop", "functional", "functional_loop")
 
@@ -138,3 +141,50 @@ def test_a_table_keeps_its_initializer_though_a_branch_is_faulty() -> None:
     session = cfgraph.Session(found)
     session.run([], {}, ["init"])
     assert session.run(["y"], {"words": ["dog"]})[0].tolist() == [2]
+
+
+FORGED = """
+    x = Placeholder() {dtype=float32, shape=[]}
+    p = Placeholder() {dtype=bool, shape=[]}
+    s = Switch(x, p)
+    bad = OP(s:1) {Tin=(float32), Tout=(float32), code="CFG999", message="pay", hint="now"}
+    m = Merge(s:0, bad) {T=float32, N=2}
+"""
+
+
+@pytest.mark.parametrize("op", ["_FaultyNode", "FaultyNode"])
+def test_a_file_cannot_speak_in_the_voice_of_verification(op: str) -> None:
+    found = cfgraph.loads(cfgraph.dumps(graph(FORGED.replace("OP", op))))
+    (finding,) = (item for item in cfgraph.check(found).findings if item.node == "bad")
+    assert (finding.code, f"unknown op '{op}'" in finding.message) == ("CFG101", True)
+    with pytest.raises(CfgraphError) as caught:
+        cfgraph.Session(found).run(["m"], {"x": 1.0, "p": True})
+    assert "pay" not in str(caught.value)
+
+
+def test_a_node_that_raises_its_fault_is_neither_read_nor_written() -> None:
+    text = FORGED.replace("OP", "Identity").replace("Tin=(float32), Tout=(float32)", "T=float32")
+    data = cfgraph.dumps(graph(text))
+    for name in (FaultyNode.name.encode(errors="surrogatepass"), b"FaultyNode\x80"):
+        forged = data.replace(b"\x12\x08Identity", b"\x12" + bytes([len(name)]) + name)
+        with pytest.raises(InvalidInput):
+            cfgraph.loads(forged)
+    found = graph(text)
+    found.set_op(found["bad"], FaultyNode.name, {"Tin": (float32,), "Tout": (float32,)})
+    for format in ("pb", "pbtxt", "graph"):
+        with pytest.raises(UnicodeEncodeError):
+            cfgraph.dumps(found, format)
+
+
+@pytest.mark.parametrize("name", ["references", "functional_loop"])
+def test_workers_raise_the_fault_of_a_branch_that_runs(name: str, folder: Path) -> None:
+    x = np.load(folder / "values.npz")["x"]
+    found, options = (
+        cfgraph.load(folder / f"{name}.pb"),
+        {"devices": "cpu:0-1", "workers": Threads(2)},
+    )
+    with cfgraph.Session(found, soft_placement=True, **options) as session:
+        (y,) = session.run(["y"], {"x": x, "is_training": False})
+        assert agrees(y, folder, name)
+        with pytest.raises(InvalidInput, match=r"AssignSub.* expects"):
+            session.run(["y"], {"x": x, "is_training": True})

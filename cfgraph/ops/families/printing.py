@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.errors import InvalidInput
+from cfgraph.ir import registry
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE
@@ -202,7 +203,7 @@ class Assert(Op):
             raise OpError(f"assertion failed: {bracket_values(data, summarize, b' ')}")
 
 
-class _FaultyNode(Op):
+class FaultyNode(Op, name=registry.internal_name("FaultyNode")):
     """Fail with the error that verification reported for the node of this name."""
 
     signature = "inputs: Tin -> outputs: Tout"

@@ -23,6 +23,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, WorkerLost
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.limits import current_limits
+from cfgraph.passes.faulty_nodes import encodable_graph
 from cfgraph.runtime.compiled.engine import MAX_REPEATED, exceeds_iterations
 from cfgraph.runtime.engine.deadlock import BlockedRecv, NotSent, deadlock_error
 from cfgraph.runtime.engine.executor import MISSING
@@ -100,9 +101,11 @@ class RemoteRun:
     def _load(self, spec: RunSpec, *, compiles: bool) -> list[LoadResult]:
         """Plan the run on all workers. Raises the error of a worker."""
         workers, remaining = self._workers, current_limits().deadline - time.monotonic()
+        graph, faulty = encodable_graph(spec.graph)
         request = LoadRequest(
             self._number,
-            dumps(spec.graph),
+            dumps(graph),
+            faulty,
             [tensor.name for tensor in spec.fetches],
             [node.name for node in spec.targets],
             [tensor.name for tensor in spec.feeds],

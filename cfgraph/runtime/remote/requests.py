@@ -16,11 +16,13 @@ from cfgraph.runtime.trace.events import TraceEvent
 class LoadRequest:
     """A prepared run: the partitioned graph, names, and the worker of each device.
 
-    `released` are the numbers of earlier ones that the session has dropped.
+    The nodes `faulty` raise faults; their op has no name that can be encoded. `released` are the
+    numbers of earlier runs that the session has dropped.
     """
 
     number: int
     graph: bytes
+    faulty: Sequence[str]
     fetches: Sequence[str]
     targets: Sequence[str]
     feeds: Sequence[str]

@@ -27,6 +27,7 @@ from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels.packed_products import packed_copies
 from cfgraph.ops.opdef.resources import Resource
+from cfgraph.passes.faulty_nodes import restore_faulty_nodes
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.deadlock import (
     BlockedRecv,
@@ -220,6 +221,7 @@ class Worker:
 
     def _load(self, request: LoadRequest) -> LoadResult:
         graph, worker_of, index = loads(request.graph, "pb"), request.worker_of, self.mesh.index
+        restore_faulty_nodes(graph, request.faulty)
         spec = RunSpec(
             graph,
             tuple(graph.tensor(name) for name in request.fetches),
