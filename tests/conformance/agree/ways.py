@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import cfgraph
+from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.derivatives import gradients
@@ -30,6 +31,7 @@ PASSES = (
     "extract",
     "functionalize",
     "functionalize*",
+    "freeze",
 )
 # three passes that differed where no two of them do
 _TRIPLES = (
@@ -230,6 +232,10 @@ def _apply(graph: Graph, name: str, wanted: list[str], subject: Subject) -> None
             functionalize(graph, [*wanted, *(f"^{name}" for name in init)])
         case "functionalize*":
             functionalize(graph)
+        case "freeze":
+            kept = [node.name for node in graph if is_variable(node)]
+            outputs = [*wanted, *fed, *(f"^{name}" for name in init)]
+            cfgraph.freeze(graph, outputs=outputs, keep_variables=kept)
         case "lower":
             cfgraph.lower(graph)
         case "optimize":
