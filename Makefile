@@ -25,7 +25,7 @@ help:
 	@echo 'make sweep   run the long tests that make test leaves out'
 	@echo 'make fuzz    run FUZZ_COUNT mutated inputs through all commands'
 	@echo 'make agree   run AGREE_COUNT random programs in TensorFlow and cfgraph'
-	@echo 'make lint    ruff and mypy'
+	@echo 'make lint    ruff, mypy, and the budgets of lines'
 	@echo 'make docs    build the documentation site in build/site'
 	@echo 'make bench   measure, side by side with TensorFlow'
 	@echo 'make gpu     run the tests that need a GPU, and measure it'
@@ -52,6 +52,7 @@ lint: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/measures.py --check
 
 docs: .venv/ready-$(or $(EXTRAS),$(DOCS))
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

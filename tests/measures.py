@@ -2,7 +2,9 @@
 
 Counts are over `cfgraph/` without `cfgraph/proto/`, and `commands/`. The two measures of a run
 start a Python of their own, with the checkout on its path; all others only read the sources.
-`--lines` prints the lines of each room next to its budget, the last tag, and the last commit.
+`--lines` prints the lines of each room next to its budget, the last tag, and the last commit;
+`--check` exits with status 1 if a room is above its budget of `tests/budgets.toml`, and `--lower`
+writes the lines of the rooms that are below theirs.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -25,6 +28,7 @@ from typing import Any
 MAX_LINES = 600
 # modules whose only importer is in the same folder
 MAX_SINGLE_IMPORTERS = 60
+BUDGETS = "tests/budgets.toml"
 BANNED = {
     *("tell", "tells", "telling", "told", "teller"),
     *("give", "gives", "giving", "gave", "given"),
@@ -39,19 +43,6 @@ QUESTION_WORDS = {
     *("what", "who", "whom", "whose", "whether", "where", "when", "which", "why", "how"),
     *("whatever", "whoever", "wherever", "whenever", "whichever"),
 }
-# lines of Python of each room; a change that adds more than 300 says what they buy
-BUDGET = {
-    "ops": 32_000,
-    "runtime": 18_500,
-    "passes": 14_000,
-    "console": 10_000,
-    "analysis": 8_200,
-    "ir": 7_400,
-    "compare, build, cli, and commands": 9_900,
-    "product": 100_000,
-    "tests": 50_000,
-}
-_OTHER_ROOMS = "compare, build, cli, and commands"
 ROLES = {
     *("switch", "merge", "enter", "exit", "next_iteration", "loop_cond"),
     *("send", "recv", "arg", "retval", "trigger"),
@@ -251,31 +242,66 @@ def entered(root: Path, what: str, graph: str) -> tuple[int, int]:
     return files, functions
 
 
+def budgets(root: Path) -> dict[str, int]:
+    """The lines of Python that each room may have, by the name of its folder."""
+    found = tomllib.loads((root / BUDGETS).read_text(encoding="utf-8"))
+    return dict[str, int](found["lines"])
+
+
+def room_of(path: str) -> str | None:
+    """The room of a file: a folder of `cfgraph/`, its own modules, `commands`, or `tests`."""
+    folder, name, *inner = (*path.split("/"), "")
+    if folder != "cfgraph":
+        return folder if folder in {"commands", "tests"} else None
+    if name == "proto":
+        return None
+    return name if any(inner) else "cfgraph"
+
+
 def lines_of_rooms(root: Path, revision: str = "") -> Counter[str]:
-    """Count the lines of each room of `BUDGET`: of a revision, or of the working tree."""
+    """Count the lines of Python of each room: of a revision, or of the working tree."""
     command = ["git", "grep", "-c", "", *([revision] if revision else []), "--", "*.py"]
     found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    rooms = Counter[str](dict.fromkeys(BUDGET, 0))
+    rooms = Counter[str]()
     for row in found.stdout.splitlines():
         path, count = row.removeprefix(f"{revision}:").rsplit(":", 1)
-        folder, name = (*path.split("/"), "")[:2]
-        if folder == "tests":
-            rooms["tests"] += int(count)
-        elif folder == "commands" or (folder == "cfgraph" and name != "proto"):
-            room = name if folder == "cfgraph" and name in BUDGET else _OTHER_ROOMS
+        if room := room_of(path):
             rooms[room] += int(count)
-            rooms["product"] += int(count)
     return rooms
+
+
+def above_budget(root: Path) -> list[str]:
+    """List the rooms with more lines than their budget, and those that have none."""
+    allowed = budgets(root)
+    return [
+        f"{room} has {lines:,} lines, its budget in {BUDGETS} is {allowed.get(room, 0):,}"
+        for room, lines in sorted(lines_of_rooms(root).items())
+        if lines > allowed.get(room, 0)
+    ]
+
+
+def lower_budgets(root: Path) -> None:
+    """Write the lines of each room that is below its budget into the file of budgets."""
+    text = (root / BUDGETS).read_text(encoding="utf-8")
+    for room, budget in budgets(root).items():
+        lines = min(budget, lines_of_rooms(root)[room])
+        text = re.sub(rf"(?m)^{room} = [\d_]+$", f"{room} = {lines:_}", text)
+    (root / BUDGETS).write_text(text, encoding="utf-8")
 
 
 def line_table(root: Path) -> list[str]:
     """Return a row per room: its lines, its budget, and the change since a tag and a commit."""
-    now = lines_of_rooms(root)
-    since = {name: lines_of_rooms(root, name) for name in _earlier_revisions(root)}
-    width = max(map(len, BUDGET))
-    rows = [f"{'room':{width}}    lines   budget" + "".join(f"{name:>10}" for name in since)]
-    for room, budget in BUDGET.items():
-        changes = "".join(f"{now[room] - before[room]:>+10,}" for before in since.values())
+    revisions = list(_earlier_revisions(root))
+    counts = [lines_of_rooms(root, revision) for revision in ("", *revisions)]
+    for rooms in counts:
+        rooms["product"] = rooms.total() - rooms["tests"]
+    allowed = budgets(root)
+    allowed["product"] = sum(allowed.values()) - allowed["tests"]
+    width = max(map(len, allowed))
+    rows = [f"{'room':{width}}    lines   budget" + "".join(f"{name:>10}" for name in revisions)]
+    now, *before = counts
+    for room, budget in allowed.items():
+        changes = "".join(f"{now[room] - then[room]:>+10,}" for then in before)
         rows.append(f"{room:{width}} {now[room]:8,} {budget:8,}{changes}")
     return rows
 
@@ -320,12 +346,17 @@ def measures(root: Path) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> None:
-    """Print a line for each measure; `--list` prints what is counted, `--lines` rooms alone."""
+    """Print a line for each measure, or what an option of the module's docstring says."""
     roots = [argument for argument in arguments if not argument.startswith("--")]
     root = Path(roots[0] if roots else Path(__file__).parent.parent).resolve()
-    if "--lines" in arguments:
+    if "--lower" in arguments:
+        lower_budgets(root)
+    if "--lines" in arguments or "--lower" in arguments:
         print(*line_table(root), sep="\n")
         return
+    if "--check" in arguments:
+        found = above_budget(root)
+        sys.exit("\n".join(found) or None)
     for name, value in measures(root).items():
         if isinstance(value, tuple):
             print(f"{name}: {', '.join(map(str, value))}")
