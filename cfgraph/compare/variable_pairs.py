@@ -18,6 +18,7 @@ from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import ValueMismatch
 from cfgraph.compare.divergence import difference_message
 from cfgraph.compare.pairing import pair_by_kind
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import ancestors
@@ -96,7 +97,8 @@ def constant_gaps(
     others += [function.changes for function in delta.functions_changed]
     others += [nodes for part in (delta.nodes, *bodies) for nodes in (part.added, part.removed)]
     parts = {change.part for item in changed for change in item.changes}
-    if any(others) or parts != {"attr value"}:
+    values = [value for item in changed for x in item.changes for value in (x.before, x.after)]
+    if any(others) or parts != {"attr value"} or not _are_tensors(values):
         return
     needed = {*ancestors(a, required)}
     for item in changed:
@@ -107,6 +109,11 @@ def constant_gaps(
             message = difference_message(before, after, rtol, atol)
             if message is not None:
                 yield ValueMismatch(f"constant {item.before.name}", message, before, after)
+
+
+def _are_tensors(values: Iterable[Any]) -> bool:
+    """True for values of constants; an invalid node that no run needs may have any."""
+    return all(isinstance(value, TensorValue) for value in values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,9 @@ def _checked_weight(graph: Graph, y: Output, weight: Any) -> Any:
     if dtype is dtypes.variant and not isinstance(weight, str):
         message = f"{y.name} has dtype variant, which has no default upstream gradient"
         raise UsageError(message, node=y.node, hint="name a tensor list in grad_ys")
+    if dtype is not None and dtype.base in (dtypes.resource, dtypes.string):
+        message = f"{y.name} has dtype {dtype}, which has no gradient"
+        raise UsageError(message, node=y.node, hint="name a tensor of numbers as y")
     if weight is None:
         return None
     if isinstance(weight, str):

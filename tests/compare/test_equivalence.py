@@ -309,3 +309,13 @@ m = Merge(neg, double)
     assert not delta
     assert delta.missing == ()
     assert delta.fetches == ("m:0",)
+
+
+def test_an_invalid_constant_that_nothing_needs_is_not_compared() -> None:
+    text = "x = Placeholder() {dtype=float32, shape=[2]}\ny = Neg(x)\n"
+    more = "unread = Const() {dtype=int32, value=VALUE}\n"
+    a, b = (
+        cfgraph.loads((text + more.replace("VALUE", value)).encode(), "graph")
+        for value in ("true", "int32[]:2")
+    )
+    assert not compare_runs(a, b, ComparisonRunOptions(fetches=("y",)))

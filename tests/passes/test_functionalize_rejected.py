@@ -56,6 +56,13 @@ CASES = {
         LOOP.replace("AddV2(switch:1, one)", "AddV2(switch:1, enter)"),
         ["exit"],
     ),
+    "a NextIteration that the body reads": (
+        "CFG601",
+        "/loop",
+        LOOP.replace("AddV2(switch:1, one)", "AddV2(late, one)")
+        + "late = NextIteration(switch:1)\n",
+        ["exit"],
+    ),
     "a loop inside": (
         "CFG602",
         "/loop",

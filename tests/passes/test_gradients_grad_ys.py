@@ -107,6 +107,16 @@ def test_a_list_has_no_ones_to_be_weighed_with(weight: Any) -> None:
         cfgraph.gradients(lists(), ["made"], ["x"], grad_ys=[weight])
 
 
+@pytest.mark.parametrize(("y", "dtype"), [("v", "resource"), ("text", "string")])
+def test_what_is_no_number_has_no_gradient(y: str, dtype: str) -> None:
+    graph = cfgraph.loads(
+        b"v = VarHandleOp() {dtype=float32, shape=[2]}\n"
+        b'text = Const() {dtype=string, value=string[]:"a"}\n'
+    )
+    with pytest.raises(UsageError, match=f"{y}:0 has dtype {dtype}, which has no gradient"):
+        cfgraph.gradients(graph, [y], [y])
+
+
 def test_a_weight_by_name_adds_no_constant() -> None:
     graph = program()
     before = len([node for node in graph if node.op == "Const"])

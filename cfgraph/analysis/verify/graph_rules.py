@@ -241,7 +241,7 @@ def _check_attributes_of_op(
             yield from _missing(subject, node, declared, required)
         for key, value in attrs.items():
             kind = type(value)
-            if free.get(key) is kind or key.startswith("_"):
+            if free.get(key) is kind or (key.startswith("_") and kind is not AttrPlaceholder):
                 continue
             if kind in _COMPARABLE and (key, kind, value) in fine:
                 continue
@@ -305,10 +305,13 @@ def _check_attribute(
     subject: VerifyContext, node: Node, key: str, attr: AttrDef | None, in_function: bool
 ) -> Finding | None:
     value = node.attrs[key]
+    if in_function and isinstance(value, AttrPlaceholder) and (attr or key.startswith("_")):
+        return None
+    if attr is None and isinstance(value, AttrPlaceholder) and not in_function:
+        message = f"attribute {key!r} is {kind_text(value)}, which only functions have"
+        return Finding("CFG113", "error", message, node.name)
     if attr is None:
         return _undeclared(subject, node, key)
-    if in_function and isinstance(value, AttrPlaceholder):
-        return None
     if not fits_kind(attr.kind, value):
         return _wrong_kind(node, attr, value)
     return _out_of_bounds(node, attr, value)

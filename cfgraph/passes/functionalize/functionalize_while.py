@@ -309,6 +309,7 @@ def functionalizable_loop(
         raise region_rejected("form", f"it has {len(frame.loop_conds)} LoopConds")
     phases = _iteration_phases(order, loop.cond)
     _require_variables(loop)
+    _require_back_edges(order)
     for node, phase in phases.items():
         _require_phase(node, phase)
     form = LoopForm(loop, phases, frozenset(_ordered_in_loop(order)))
@@ -377,6 +378,17 @@ def _switched_value(tensor: Output) -> Output:
     while role_of(tensor.node) in (Role.SWITCH, Role.LOOP_COND):
         tensor = tensor.node.inputs[0]
     return tensor
+
+
+def _require_back_edges(order: Sequence[Node]) -> None:
+    """Raise RegionRejected for a NextIteration whose value a node of the next iteration reads."""
+    for node in order:
+        if role_of(node) is not Role.NEXT_ITERATION:
+            continue
+        reader = next((use.node for use in node.uses if role_of(use.node) is not Role.MERGE), None)
+        if reader is not None:
+            text = f"{node.name} is read by {reader.name}, which is no Merge"
+            raise region_rejected("form", text, node=node.name)
 
 
 def _require_variables(loop: WhileLoop) -> None:
