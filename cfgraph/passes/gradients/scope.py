@@ -17,7 +17,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.resource_variables import declared_shape
-from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.opdef.op import is_identity, lookup, role_of
 from cfgraph.passes.gradients.context import GradientContext
 
 _MAX_INT32: Final = 2**31 - 1
@@ -299,7 +299,9 @@ def _variable_node(handle: Output) -> Node:
     while role_of(source.node) or not source.node.attrs.get("dtype"):
         if not source.node.inputs:
             raise _unknown_variable(handle)
-        source = source.node.inputs[0]
+        # an identity of several tensors returns each at the port of its input
+        slot = source.port if is_identity(source.node) else 0
+        source = source.node.inputs[slot]
     return source.node
 
 
