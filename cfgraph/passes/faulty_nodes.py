@@ -9,7 +9,7 @@ harm as long as the branch is removed, or never taken.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.analysis.deadness.deadness import deadness
 from cfgraph.analysis.feeds_and_fetches import expected_types
@@ -23,6 +23,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, copy_graph, remove_uncalled_functions, with_body
 from cfgraph.ir.registry import output_count
 from cfgraph.ir.traversal import ancestors
+from cfgraph.limits import check_deadline
 from cfgraph.ops.families.printing import FaultyNode
 from cfgraph.ops.opdef.op import is_a, is_identity, lookup, role_of
 from cfgraph.passes.optimize.optimize import prune
@@ -30,6 +31,8 @@ from cfgraph.passes.optimize.optimize import prune
 # errors in the inputs and the attributes of a node, which leave the edges as they are
 _OF_ONE_NODE = frozenset({"CFG107", "CFG110", "CFG113", "CFG114", "CFG115", "CFG301", "CFG302"})
 _REFERENCE = "Ref"
+# a node that is replaced may make its readers faulty; some faults never end
+_MAX_ROUNDS: Final = 32
 
 
 def defer_faults(graph: Graph, needed: Iterable[Node]) -> bool:
@@ -43,7 +46,12 @@ def defer_faults(graph: Graph, needed: Iterable[Node]) -> bool:
     prune(graph, needed)
     remove_uncalled_functions(graph)
     deferred = False
-    while errors := _errors(graph):
+    for left in reversed(range(_MAX_ROUNDS)):
+        check_deadline()
+        if not (errors := _errors(graph)):
+            break
+        if not left:
+            require_no_findings(errors)
         deferred = True
         for finding in {error.node: error for error in reversed(errors)}.values():
             if finding.code not in _OF_ONE_NODE or not _defer(graph, finding):
@@ -87,7 +95,7 @@ def _replace(graph: Graph, node: Node, finding: Finding) -> None:
     outputs = [_output_type(node.output(port)) for port in range(count)]
     attrs: dict[str, Any] = {"Tin": tuple(inputs), "Tout": tuple(outputs)}
     texts = {"code": finding.code, "message": finding.message, "hint": finding.hint or ""}
-    attrs |= {name: text.encode() for name, text in texts.items()}
+    attrs |= {name: text.encode(errors="replace") for name, text in texts.items()}
     graph.set_op(node, FaultyNode.name, attrs)
 
 
