@@ -139,7 +139,7 @@ class ParkedToken:
 
 @dataclass(frozen=True, slots=True)
 class InlinedNode:
-    """What kernels and traces know of a node of a function."""
+    """A node of a function, as far as kernels and traces read it."""
 
     name: str
     op: str
