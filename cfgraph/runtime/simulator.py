@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, Final
 
 from cfgraph.errors import RunTimeout
@@ -25,6 +26,7 @@ from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryOwner
 from cfgraph.runtime.memory.instrument import MemoryInstrumentation, memory_owners
 from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer, Observer
+from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
 
 # tokens per turn between two checks of the clock; fewer with a deadline
 BATCH: Final = 512
@@ -197,10 +199,24 @@ class Simulator:
                 index -= len(executor.ready)
         return True
 
+    def next_busy_executor(self) -> Executor | None:
+        """The first executor with a token that is ready."""
+        return next((executor for executor in self.executors if executor.ready), None)
+
     def timeout(self) -> RunTimeout:
         """The error of a run that exceeds its timeout."""
-        busy = next((executor for executor in self.executors if executor.ready), None)
+        busy = self.next_busy_executor()
         where = busy.next_token_iteration() if busy else None
         error = timeout_error("the run exceeded its timeout", where.path if where else None)
         error.device = busy.device if busy else None
         return error
+
+
+def _next_position(frames: Sequence[FrameType]) -> StackPosition:
+    """The position of a run between two batches: its next token."""
+    simulator: Simulator = frame_variables(frames[0])["self"]
+    busy = simulator.next_busy_executor()
+    return busy.next_token_position() if busy is not None else StackPosition("run", None, ())
+
+
+LOCATORS[Simulator.fire_until_idle.__code__] = _next_position

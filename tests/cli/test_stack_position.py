@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import cfgraph
+from cfgraph.runtime import simulator
 from cfgraph.stack_position import (
     LOCATORS,
     StackPosition,
@@ -55,6 +58,26 @@ def test_another_thread_reads_the_iteration_of_a_run(engine: str, counter: Path)
     assert indices[-1] > 1000
     assert {position.activity for position in positions} == {"run"}
     assert {position.node for position in positions} <= {None, *(n.name for n in session.graph)}
+
+
+def test_a_run_is_at_its_next_token_between_two_batches(
+    counter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions: list[StackPosition | None] = []
+
+    def monotonic() -> float:
+        positions.append(stack_position(sys._getframe()))
+        return time.monotonic()
+
+    clock = SimpleNamespace(monotonic=monotonic, perf_counter_ns=time.perf_counter_ns)
+    monkeypatch.setattr(simulator, "time", clock)
+    with cfgraph.limited(timeout=60):
+        cfgraph.Session(cfgraph.load(counter), engine="tokens").run("count", {"n": 100})
+    # the last batch leaves nothing ready, and the next one finds that
+    texts = [str(position) for position in positions]
+    assert texts[0] == "in run, at node 'while/Identity', frame '/while/while_context[1]'"
+    assert texts[-2:] == ["in run, frame '/'"] * 2
+    assert all("while_context[" in text for text in texts[:-2])
 
 
 def test_a_pass_is_at_the_node_of_its_innermost_loop(

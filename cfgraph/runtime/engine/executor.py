@@ -39,10 +39,8 @@ MISSING: Final = _Missing()
 def _token_position(frames: Sequence[FrameType]) -> StackPosition:
     """The position of an executor that fires a token: `fire` in `iteration`."""
     variables = frame_variables(frames[0])
-    plan = variables["self"].linked.owners.get(variables.get("fire"))
-    iteration = variables.get("iteration")
-    loops = iteration.loops if iteration is not None else ()
-    return StackPosition("run", plan.node.name if plan else None, loops)
+    executor: Executor = variables["self"]
+    return executor.position_of(variables.get("fire"), variables.get("iteration"))
 
 
 class Executor:
@@ -157,6 +155,16 @@ class Executor:
             return located_error(error, None, iteration.path, self.device)
         inputs = iteration.values[plan.base : plan.end]
         return located_error(error, plan.node, iteration.path, self.device, inputs)
+
+    def position_of(self, fire: Fire | None, iteration: Iteration | None) -> StackPosition:
+        """The position of a token; the root without one."""
+        plan = self.linked.owners.get(fire) if fire is not None else None
+        loops = iteration.loops if iteration is not None else ()
+        return StackPosition("run", plan.node.name if plan else None, loops)
+
+    def next_token_position(self) -> StackPosition:
+        """The position of the next token, which is ready."""
+        return self.position_of(*self.ready[self.consumed])
 
     def next_token_iteration(self) -> Iteration | None:
         """The iteration of the next token, if there is one."""
