@@ -21,7 +21,7 @@ from cfgraph.ops.families.resource_variables import (
     VariableRead,
     declared_shape,
 )
-from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
+from cfgraph.ops.families.stacks import StackCloseV2, StackHandle, StackPopV2, StackPushV2
 from cfgraph.ops.families.variables import VariableV2
 from cfgraph.ops.opdef.op import is_a, is_identity, lookup, role_of
 
@@ -151,11 +151,12 @@ def handle_uses(
 
 @dataclass(slots=True, eq=False)
 class StackAccesses:
-    """A stack: the node that creates it, and its pushes and pops."""
+    """A stack: the node that creates it, its pushes and pops, and other readers of its handle."""
 
     handle: Node
     pushes: list[Node] = field(default_factory=list)
     pops: list[Node] = field(default_factory=list)
+    others: list[Node] = field(default_factory=list)
 
 
 def stacks(graph: Graph) -> dict[Node, StackAccesses]:
@@ -166,11 +167,25 @@ def stacks(graph: Graph) -> dict[Node, StackAccesses]:
             continue
         stack = StackAccesses(node)
         uses, _ = handle_uses(node.output())
-        for reader, _ in uses:
-            if is_a(reader, StackPushV2):
-                stack.pushes.append(reader)
+        for reader, slot in uses:
+            is_push = slot == 0 and is_a(reader, StackPushV2)
+            if is_push or is_a(reader, StackPopV2):
+                (stack.pushes if is_push else stack.pops).append(reader)
                 accesses[reader] = stack
-            elif is_a(reader, StackPopV2):
-                stack.pops.append(reader)
-                accesses[reader] = stack
+            else:
+                stack.others.append(reader)
     return accesses
+
+
+def popped_values(graph: Graph) -> dict[Node, Output]:
+    """The input of the only push that can precede a pop, for each pop with such a push.
+
+    A handle that a node other than a push, a pop, or a close reads may be pushed to elsewhere.
+    """
+    return {
+        pop: stack.pushes[0].inputs[1]
+        for pop, stack in stacks(graph).items()
+        if is_a(pop, StackPopV2)
+        and len(stack.pushes) == 1
+        and all(is_a(reader, StackCloseV2) for reader in stack.others)
+    }

@@ -65,8 +65,8 @@ def infer_shapes(
 ) -> StaticShapes:
     """Infer the static shapes of a graph; `feeds` are shapes or arrays by tensor name.
 
-    With `sent`, only the nodes that these outputs depend on are visited. `received` maps a Recv to
-    the output that it receives.
+    With `sent`, only the nodes that these outputs depend on are visited. `received` maps a Recv, or
+    another node that restores a value, to the output that it receives.
 
     The Merge of a loop has the shape of its Enter until the back edge has a different one. Each
     size that differs then becomes unknown, and dependent nodes are visited again. A size becomes
@@ -183,10 +183,8 @@ class _ShapePropagation:
         return [node for node in graph if node in needed]
 
     def _inputs(self, node: Node) -> Sequence[Output]:
-        if node.inputs or not self.received:
-            return node.inputs
         output = self.received.get(node)
-        return () if output is None else (output,)
+        return node.inputs if output is None else (*node.inputs, output)
 
     def run(self) -> StaticShapes:
         for node in self.nodes:
@@ -310,8 +308,9 @@ class _ShapePropagation:
         values = [self.values.get(item) for item in sources]
         if facts.role is LOOP_COND:
             return [SCALAR_SHAPE] * count, values[:1] * count
-        if facts.forwards and inputs:
-            return [inputs[0]] * count, [values[0]] * count
+        if inputs and (facts.forwards or node in self.received):
+            source = -1 if node in self.received else 0
+            return [inputs[source]] * count, [values[source]] * count
         try:
             shapes = _shapes_of(facts.op, node, inputs, values, count)
         except ShapeError as error:

@@ -87,3 +87,22 @@ def test_an_array_has_gradients_of_any_order(seed: int | None, devices: str | No
     assert np.allclose(have[0], by_x(X), rtol=1e-12)
     assert np.allclose(have[1], by_x_twice(X), rtol=1e-8)
     assert np.allclose(have[2], differences(by_x_twice, X), rtol=1e-3)
+
+
+def test_an_empty_array_of_a_loop_has_gradients_of_second_order() -> None:
+    b = cfgraph.Builder()
+    x = b.placeholder("x", "float64", [0])
+
+    def body(i: Any, v: Any) -> Any:
+        array, flow = b.TensorArrayV3(0, dtype="float64")
+        places = b.Range(0, 0, 1)
+        filled = b.TensorArrayScatterV3(array, places, b.Square(v), flow)
+        after = b.TensorArrayGatherV3(array, places, filled, dtype="float64", element_shape=[])
+        return b.AddV2(i, 1), b.EnsureShape(b.Mul(after, b.Sin(v)), shape=[0])
+
+    result = b.while_loop(lambda i, v: b.Less(i, 2), body, (b.const(0), x))[1]
+    b.Sum(result, [0], name="y")
+    first = cfgraph.gradients(b.graph, ["y:0"], ["x:0"])
+    second = cfgraph.gradients(b.graph, first, ["x:0"], unconnected="zero")
+    values = cfgraph.Session(b.graph).run([*first, *second], {"x:0": np.zeros(0)})
+    assert [value.shape for value in values] == [(0,), (0,)]

@@ -13,6 +13,7 @@ from typing import Any
 
 from cfgraph.analysis.gradient_paths import GradientFlow
 from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.resource_handles import popped_values
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import unused_name
@@ -30,7 +31,7 @@ class StaticInfo:
     """Static shapes and values of a graph, including nodes added to it since."""
 
     def __init__(self, graph: Graph) -> None:
-        self._initial = infer_shapes(graph)
+        self._initial = infer_shapes(graph, received=popped_values(graph))
         self._pending: set[Node] = set()
         self._shapes: dict[Output, Shape] = {}
         # shapes of pending nodes that are known from elsewhere
