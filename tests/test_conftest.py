@@ -105,7 +105,7 @@ def test_slow():
 @pytest.mark.slow
 def test_a_run_of_what_was_skipped_runs_that_alone(root: Path, tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "sampled.py"):
+    for name in ("conftest.py", "sampled.py", "command_fixtures.py"):
         text = (root / "tests" / name).read_text()
         (tmp_path / "tests" / name).write_text(text.replace('"tensorflow"', '"extra"'))
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n slow\n interop\n")

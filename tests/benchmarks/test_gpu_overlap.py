@@ -16,7 +16,7 @@ from benchmarks.gpu.pipeline import layers
 from cfgraph.runtime.clock.cost_model import CostModel
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
-from tests.runtime.gpu.stand_in import library
+from tests.backends.gpu.stand_in import library
 
 FRAME = "/loop[0]"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cfgraph.cli import command_line as cli
-from tests.cli.conftest import Command
+from tests.command_fixtures import Command
 
 
 def test_all_that_the_readme_of_the_examples_says_to_type_works(

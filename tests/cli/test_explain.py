@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cfgraph.cli.json_output import schema
-from tests.cli.conftest import Command
+from tests.command_fixtures import Command
 
 
 def rows(lines: list[str]) -> dict[str, str]:

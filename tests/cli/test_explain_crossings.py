@@ -9,7 +9,7 @@ import pytest
 
 import cfgraph
 from cfgraph.build.builder import Builder
-from tests.cli.conftest import Command
+from tests.command_fixtures import Command
 
 NESTED = """\
 n = Placeholder() {dtype=int32, shape=[]}

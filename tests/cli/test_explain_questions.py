@@ -13,7 +13,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.build.builder import Builder
 from cfgraph.ir.shapes import Shape
 from cfgraph.passes.cluster import cluster
-from tests.cli.conftest import Command
+from tests.command_fixtures import Command
 
 
 def cells_by_label(lines: list[str]) -> dict[str, str]:

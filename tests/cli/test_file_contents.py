@@ -18,7 +18,7 @@ from cfgraph.ir.dtypes import float32, string
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import file_contents
 from cfgraph.proto import graph_pb2
-from tests.cli.conftest import Command
+from tests.command_fixtures import Command
 
 COUNT = 40
 TWO_CALLS = b"""

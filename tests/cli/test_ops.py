@@ -8,7 +8,7 @@ import pytest
 
 from cfgraph.console.ops import supported_ops
 from cfgraph.ir import registry
-from tests.cli.conftest import Command
+from tests.command_fixtures import Command
 
 
 def test_ops_lists_every_op_that_matches_in_any_case(command: Command) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.backends.workers.uneven_links import UnevenThreads
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
 from tests.conformance.test_partitioned import GPUS, cut
-from tests.runtime.remote.uneven_links import UnevenThreads
 from tests.sampled import in_sweep, sampled
 
 CASES = recorded.parameters("gradient")

@@ -21,7 +21,7 @@ from benchmarks.models import Recordings, TimeOver, stopped_after
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.opdef.jax_library import has_jax
 from cfgraph.runtime.engine.step import State
-from tests.runtime.remote.threads import Threads
+from tests.backends.workers.threads import Threads
 
 VARIABLE: Final = "RECORDED_MODELS"
 CPUS: Final = ["cpu:0", "cpu:1", "cpu:2"]

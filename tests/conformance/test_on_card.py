@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from cfgraph.runtime.gpu.context import GpuContext
+from tests.backends.gpu.stand_in import library
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
 from tests.conformance.test_partitioned import CASES, GPUS, cut
-from tests.runtime.gpu.stand_in import library
 from tests.sampled import sampled
 
 GRADIENTS = recorded.parameters("gradient")

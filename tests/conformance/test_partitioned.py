@@ -9,8 +9,8 @@ import pytest
 
 import cfgraph
 from cfgraph.ir.graph import Graph
+from tests.backends.workers.uneven_links import UnevenThreads
 from tests.conformance import recorded
-from tests.runtime.remote.uneven_links import UnevenThreads
 from tests.sampled import in_sweep, sampled
 
 CASES = recorded.parameters("session")

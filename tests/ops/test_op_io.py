@@ -43,7 +43,7 @@ WITHOUT_RUN: Final = {
     *("MaxPoolGradGradWithArgmax", "NonDeterministicInts", "RefSelect"),
     "ResourceStridedSliceAssign",
     *("StridedSliceAssign", "TileGrad", "TopK", "Placeholder", "PlaceholderV2"),
-    # runs where the extra xla is installed: tests/conformance/test_stablehlo.py
+    # runs where the extra xla is installed: tests/integrations/stablehlo/test_saved_models.py
     "XlaCallModule",
 }
 

@@ -13,7 +13,7 @@ from cfgraph.errors import CfgraphError, InvalidInput
 from cfgraph.ir.dtypes import float32
 from cfgraph.ops.families.printing import FaultyNode
 from tests.analysis.graph_text import graph
-from tests.runtime.remote.threads import Threads
+from tests.backends.workers.threads import Threads
 
 NAMES = ("references", "resources", "nested", "loop", "functional", "functional_loop")
 

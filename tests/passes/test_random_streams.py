@@ -13,10 +13,10 @@ import cfgraph
 from cfgraph.compare.sample_point import EvaluationPoint
 from cfgraph.console.transforms.convert import PythonOptions
 from cfgraph.ir.library import copy_graph
+from tests.backends.workers.threads import Threads
+from tests.integrations.python_export.test_decompiled import loaded, run
 from tests.passes.drawing_programs import DrawingProgram, drawing_program
 from tests.passes.tf_sessions import message_of, session_of
-from tests.runtime.compiled.test_decompiled import loaded, run
-from tests.runtime.remote.threads import Threads
 from tests.sampled import half
 
 Drawn = list[list[int]]

@@ -19,8 +19,8 @@ from typing import Any
 
 from cfgraph.cli import command_files
 from cfgraph.cli import command_line as cli
+from tests.integrations.python_export.generated_python import source_fault
 from tests.robustness.cases import Case
-from tests.robustness.generated_python import source_fault
 
 MIB = 1 << 20
 DOCUMENTED_STATUSES = frozenset({0, 1, 2, 3, 4, 5, 6})

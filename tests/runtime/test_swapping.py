@@ -14,8 +14,8 @@ from cfgraph.runtime.clock.cost_model import CostModel
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.memory.swapping import StackEntry
+from tests.backends.gpu.stand_in import library
 from tests.recorder import Recorder
-from tests.runtime.gpu.stand_in import library
 from tests.runtime.test_memory import KIB, growing
 
 MATRIX = 16 * KIB

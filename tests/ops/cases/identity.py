@@ -9,7 +9,7 @@ WITHOUT_CASE = {
     "Placeholder": "it has no value of its own: the runtime's tests feed it",
     "PlaceholderV2": "as Placeholder",
     "RefSelect": "a reference comes from a variable",
-    "XlaCallModule": "it needs a module of jax: tests/conformance/test_stablehlo.py runs it",
+    "XlaCallModule": "it needs a module of jax: tests/integrations/stablehlo runs it",
     "XlaLaunch": "it needs a library that holds its function: the tests of clusters run it",
 }
 CASES = [

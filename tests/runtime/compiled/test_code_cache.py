@@ -19,7 +19,7 @@ from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.compiled import engine
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
-from tests.cli.conftest import command
+from tests.command_fixtures import command
 from tests.conformance import recorded
 from tests.runtime.compiled.agreement import described, difference
 from tests.runtime.compiled.test_generated_code import BRANCHES, counter, graph_of

@@ -18,10 +18,10 @@ from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled import outlining
 from cfgraph.runtime.program import Program
 from cfgraph.runtime.session import Session
-from tests.robustness.generated_python import source_fault
+from tests.integrations.python_export.generated_python import source_fault
+from tests.integrations.python_export.test_decompiled import loaded, run
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.compiled.deep_graphs import nested_conditionals, nested_loops
-from tests.runtime.compiled.test_decompiled import loaded, run
 from tests.runtime.compiled.test_random_programs import assert_both_agree
 from tests.sampled import in_sweep, sampled
 

@@ -15,9 +15,9 @@ from cfgraph.cli import command_line as cli
 from cfgraph.console.transforms.convert import PythonOptions
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
-from tests.robustness.generated_python import source_fault
+from tests.integrations.python_export.generated_python import source_fault
+from tests.integrations.python_export.test_decompiled import loaded
 from tests.runtime.compiled.agreement import difference
-from tests.runtime.compiled.test_decompiled import loaded
 from tests.runtime.compiled.test_generated_code import graph_of
 
 # the initial values are random, and both functions have the constant 1 and a node called `scale`

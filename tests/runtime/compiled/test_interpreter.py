@@ -19,7 +19,7 @@ from cfgraph.runtime.compiled import engine
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 from cfgraph.stack_position import stack_position
-from tests.cli.conftest import command
+from tests.command_fixtures import command
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.compiled.test_generated_code import counter, graph_of
 

@@ -1,0 +1,196 @@
+"""Clusters on a GPU, run on the stand-in for CuPy."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from benchmarks.running import GRAPHS, works
+from cfgraph.errors import Unsupported
+from cfgraph.ops.opdef.jax_library import has_jax, load_jax
+from cfgraph.runtime import cluster_runner
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.gpu.stream import GpuStream
+from cfgraph.runtime.jax import compile
+from cfgraph.runtime.jax.transfer import DlpackTransfer
+from tests.backends.gpu.stand_in import Array, library
+from tests.conformance import recorded
+from tests.conformance import recorded_gradients as gradients
+from tests.sampled import sampled
+
+LSTM = {work.file: work for work in works(tiny=True) if "lstm" in work.file}
+SESSIONS = recorded.parameters("session")
+GRADIENTS = recorded.parameters("gradient")
+
+
+@pytest.fixture
+def stand_in() -> GpuContext:
+    """A GPU over NumPy arrays."""
+    return GpuContext(library)
+
+
+def need(engine: str, card: GpuContext) -> None:
+    """Skip, with the reason, if XLA is requested and jax does not use the GPU."""
+    if engine == "xla":
+        try:
+            compile.gpu_transfer(card.stream("gpu:0"))
+        except Unsupported as error:
+            pytest.skip(f"{error.message}; {error.hint}")
+
+
+@pytest.mark.parametrize("file", LSTM)
+def test_a_clustered_lstm_on_a_gpu_agrees_with_the_host(file: str, stand_in: GpuContext) -> None:
+    work, graph = LSTM[file], cfgraph.load(GRAPHS / file)
+    want = cfgraph.Session(graph).run(work.fetches, work.feeds)
+    session = cfgraph.Session(graph, devices="gpu:0", jit="numpy", gpu=stand_in)
+    got = session.run(work.fetches, work.feeds)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    # the body of the loop, and that of its gradient, is one cluster call per iteration
+    calls = [cluster.calls for cluster in session.cluster_runner.clusters.values() if cluster.calls]
+    assert sum(calls) >= work.iterations
+
+
+HALVES = """
+x = Placeholder() {dtype=float32, shape=[?,?]}
+h = Cast(x) {DstT=bfloat16}
+two = Const() {dtype=bfloat16, value=bfloat16[]:2.0}
+a = Mul(h, two)
+b = AddV2(a, h)
+c = Sub(b, two)
+d = Mul(c, b)
+y = Cast(d) {DstT=float32}
+"""
+
+
+def test_a_cluster_of_bfloat16_on_a_card_rounds_each_step_as_the_host_does(
+    stand_in: GpuContext,
+) -> None:
+    graph, x = cfgraph.loads(HALVES.encode(), "graph"), np.linspace(-3, 3, 96, dtype=np.float32)
+    feeds, names = {"x": x.reshape(8, 12)}, ["h:0", "d:0", "y:0"]
+    want = cfgraph.Session(graph).run(names, feeds)
+    session = cfgraph.Session(graph, devices="gpu:0", jit="numpy", gpu=stand_in)
+    for one, other in zip(session.run(names, feeds), want, strict=True):
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("case", sampled(SESSIONS[::6], 20))
+def test_a_clustered_session_on_a_card_agrees(case: dict[str, Any], stand_in: GpuContext) -> None:
+    difference = recorded.disagreement(case, jit="numpy", devices="gpu:0", gpu=stand_in)
+    assert not difference, difference
+
+
+@pytest.mark.parametrize("case", sampled(GRADIENTS[::6], 16))
+def test_a_clustered_gradient_on_a_card_agrees(case: dict[str, Any], stand_in: GpuContext) -> None:
+    options = {"jit": "numpy", "regions": True, "devices": "gpu:0", "gpu": stand_in}
+    assert not gradients.disagreement(case, **options)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("jit", ["numpy", "xla"])
+@pytest.mark.parametrize("case", sampled(SESSIONS, 120))
+def test_a_clustered_session_on_a_real_card_agrees(
+    case: dict[str, Any], jit: str, real_card: GpuContext
+) -> None:
+    need(jit, real_card)
+    difference = recorded.disagreement(case, jit=jit, devices="gpu:0", gpu=real_card)
+    assert not difference, difference
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA on the stand-in GPU: jax imports its arrays on the CPU."""
+
+    def transfer(stream: GpuStream) -> DlpackTransfer:
+        device = load_jax().local_devices(backend="cpu")[0]
+        return DlpackTransfer(load_jax(), device, Array, library.from_dlpack, stream.to_host)
+
+    def exported(self: Array, **options: Any) -> Any:
+        assert not self.data.ptr % 16, "CUDA_ERROR_MISALIGNED_ADDRESS"
+        # arrays from jax are read-only, which the protocol does not report to NumPy
+        array = self._a if self._a.flags.writeable else self._a.copy()
+        return array.__dlpack__(**options)
+
+    def taken(value: Any) -> Array:
+        return Array.over(np.from_dlpack(value))
+
+    monkeypatch.setattr(Array, "__dlpack__", exported, raising=False)
+    monkeypatch.setattr(Array, "__dlpack_device__", lambda self: (1, 0), raising=False)
+    monkeypatch.setattr(library, "from_dlpack", taken, raising=False)
+    monkeypatch.setattr(cluster_runner, "gpu_transfer", transfer)
+
+
+needs_jax = pytest.mark.skipif(not has_jax(), reason="the extra `xla` is not installed")
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("file", LSTM)
+def test_an_lstm_that_xla_compiled_for_a_gpu_agrees_with_the_host(file: str) -> None:
+    work, graph = LSTM[file], cfgraph.load(GRAPHS / file)
+    want = cfgraph.Session(graph).run(work.fetches, work.feeds)
+    session = cfgraph.Session(graph, devices="gpu:0", jit="xla", gpu=GpuContext(library))
+    for one, other in zip(session.run(work.fetches, work.feeds), want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    # host kernels of cluster calls are planned, and never called
+    called = [cluster for cluster in session.cluster_runner.clusters.values() if cluster.calls]
+    assert called
+    assert not any(one.refused or one.fused for one in called), [
+        (one.refused, one.compilations) for one in called
+    ]
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+def test_a_row_is_transferred_from_any_offset() -> None:
+    transfer = cluster_runner.gpu_transfer(GpuContext(library).stream("gpu:0"))
+    rows = library.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert rows[1].data.ptr % 16
+    np.testing.assert_array_equal(np.asarray(transfer.to_jax(rows[1])), [3, 4, 5])
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+def test_products_on_a_card_keep_all_bits_of_float32() -> None:
+    transfer, one = (
+        cluster_runner.gpu_transfer(GpuContext(library).stream("gpu:0")),
+        np.ones((2, 2), np.float32),
+    )
+    with transfer.device_scope():
+        assert "HIGHEST" in str(load_jax().make_jaxpr(lambda x: x @ x)(one))
+
+
+def test_memory_of_jax_is_kept_until_the_kernels_that_read_it_have_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past = False
+    monkeypatch.setattr(library.cuda.Event, "done", property(lambda event: past))
+    arrays = [Array.over(np.arange(6, dtype=np.float32))]
+    monkeypatch.setattr(library, "from_dlpack", lambda value: arrays.pop(), raising=False)
+    devices = SimpleNamespace(local_devices=lambda backend: ["the card"])
+    monkeypatch.setattr(compile, "load_jax", lambda: devices)
+    stream, theirs = GpuContext(library).stream("gpu:0"), weakref.ref(arrays[0])
+    output = SimpleNamespace(devices=lambda: ["the card"], size=6)
+    taken = compile.gpu_transfer(stream).from_jax(output, False)
+    np.testing.assert_array_equal(taken.get(), np.arange(6))
+    del taken
+    gc.collect()
+    assert theirs() is not None
+    past = True
+    stream.release_finished()
+    assert theirs() is None
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("case", sampled(SESSIONS[::6], 20))
+def test_a_session_that_xla_compiled_for_a_card_agrees(case: dict[str, Any]) -> None:
+    difference = recorded.disagreement(case, jit="xla", devices="gpu:0", gpu=GpuContext(library))
+    assert not difference, difference

@@ -1,0 +1,118 @@
+"""The options `--with` and `--report`, with a stand-in for TensorFlow."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import cfgraph
+from cfgraph.cli.json_output import schema
+from cfgraph.compare.differences import RunDiff
+from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
+from cfgraph.compare.tensorflow.processes import ModePool
+from cfgraph.console.comparisons.diff_modes import ModeOptions
+
+WORKER = Path(__file__).with_name("misbehaving_worker.py")
+COMMAND = (sys.executable, str(WORKER))
+
+
+def saved(path: Path, name: str) -> Path:
+    text = f"versions producer=1\n{name} = Const() {{dtype=float32, value=float32[]:4}}\n"
+    cfgraph.save(cfgraph.loads(text.encode()), path)
+    return path
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModeOptions, "pool", lambda self: ModePool(COMMAND, 2.0, 1 << 30))
+
+
+def test_a_mode_that_is_not_compared_is_in_the_document(
+    planted: None, command: Any, tmp_path: Path
+) -> None:
+    graph = saved(tmp_path / "g.pb", "one_mode")
+    done = command("diff", graph, "--run", "--with", "tensorflow", "--json")
+    assert done.code == 1
+    jsonschema.validate(done.json, schema("diff"), jsonschema.Draft202012Validator)
+    modes = {item["mode"]: item for item in done.json["result"]["modes"]}
+    assert not modes["tensorflow:graph"]["runs"]["equal"]
+    assert modes["tensorflow:lite"]["runs"] is None
+    assert "UnimplementedError" in modes["tensorflow:lite"]["unsupported"]
+
+
+def test_a_long_reason_is_wrapped_on_a_terminal(
+    planted: None, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    graph = saved(tmp_path / "g.pb", "one_mode")
+    done = command(
+        "diff", graph, "--run", "--with", "tensorflow", "--color", "never", terminal=True
+    )
+    lines = [line for line in done.lines if not line.startswith("  at ")]
+    print(done.out)
+    assert max(map(len, lines)) <= 80
+
+
+def test_modes_of_which_none_is_compared_are_unsupported(
+    planted: None, command: Any, tmp_path: Path
+) -> None:
+    graph = saved(tmp_path / "g.pb", "no_kernel")
+    done = command("diff", graph, "--run", "--with", "tensorflow")
+    assert done.code == 4
+    assert "TensorFlow (lite) cannot run the graph" in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--status", "1"], ["--match", "x"], ["-j", "2"], ["--against-out", "b.pb"], ["true", "{}"]],
+    ids=lambda words: words[0],
+)
+def test_options_of_a_command_do_not_apply_to_modes(
+    words: list[str], command: Any, tmp_path: Path
+) -> None:
+    graph = saved(tmp_path / "g.pb", "y")
+    options = ["--with", "tensorflow:graph", "-o", tmp_path / "o.pb"]
+    done = command("reduce", graph, *options, *words)
+    assert done.code == 2
+    assert "remove --with" in done.err
+
+
+def test_a_reduction_needs_a_file_or_a_report(command: Any, tmp_path: Path) -> None:
+    done = command("reduce", saved(tmp_path / "g.pb", "y"), "--with", "tensorflow:graph")
+    assert done.code == 2
+    assert "-o FILE, or the folder of a report with --report DIR" in done.err
+
+
+def test_a_report_of_no_graph_makes_no_folder(command: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    options = ["--with", "tensorflow:graph", "--report", folder]
+    assert command("reduce", tmp_path / "no.pb", *options).code == 3
+    assert not folder.exists()
+
+
+def test_a_difference_that_is_not_reproduced_is_not_reported(
+    planted: None, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ModeOracle, "compare", lambda *_, **__: RunDiff(()))
+    graph = saved(tmp_path / "g.pb", "y")
+    folder = tmp_path / "report"
+    options = ["--with", "tensorflow:autojit", "--report", folder]
+    done = command("reduce", graph, *options)
+    assert done.code == 0
+    assert "not reproduced" in done.err
+    assert [path.name for path in folder.iterdir()] == ["graph.pb"]
+
+
+def test_a_fed_handle_is_unsupported(planted: None, command: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "captured.graph"
+    graph.write_text(
+        "v = Placeholder() {dtype=resource, shape=[]}\nr = ReadVariableOp(v) {dtype=float32}\n"
+    )
+    done = command("diff", graph, "--run", "--with", "tensorflow:jit", "--feed", "v=2.0")
+    assert done.code == 4
+    assert "v is the handle of a variable" in done.err
+    assert "SavedModel" in done.err
