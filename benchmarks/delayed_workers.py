@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.runtime.remote.connections import Address
-from cfgraph.runtime.remote.workers import Transport, WorkerHandle, WorkerOptions
+from cfgraph.backends.workers.connections import Address
+from cfgraph.backends.workers.workers import Transport, WorkerHandle, WorkerOptions
 
 _READ_BYTES: Final = 1 << 16
 Chunks = queue.SimpleQueue[tuple[float, bytes]]

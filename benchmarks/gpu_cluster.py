@@ -15,7 +15,7 @@ import cfgraph
 from benchmarks.chart import Series, chart
 from benchmarks.papers import filled
 from benchmarks.unrolling import BATCHES, slowdowns
-from cfgraph.runtime.clock.cost_model import read_costs
+from cfgraph.runtime.cost_model import read_costs
 from examples.paper.distributed_loops import counting_loop, layered_loop
 
 DOCS: Final = Path(__file__).parents[1] / "docs"

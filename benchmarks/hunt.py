@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import cfgraph
-from cfgraph.compare.equivalence import ComparisonRunOptions
-from cfgraph.compare.sample_point import SampleOptions
-from cfgraph.compare.tensorflow.mode_comparison import compare_modes
-from cfgraph.compare.tensorflow.modes import ENGINE, Mode, parse_modes
-from cfgraph.compare.tensorflow.processes import ModePool
-from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
-from cfgraph.console.comparisons.mode_report import ModeFault, write_report
+from cfgraph.comparison.equivalence import ComparisonRunOptions
+from cfgraph.comparison.sample_point import SampleOptions
 from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.integrations.tensorflow.mode_comparison import compare_modes
+from cfgraph.integrations.tensorflow.mode_report import ModeFault, write_report
+from cfgraph.integrations.tensorflow.modes import ENGINE, Mode, parse_modes
+from cfgraph.integrations.tensorflow.processes import ModePool
+from cfgraph.integrations.tensorflow.reduce_mode import reduce_mode, start_oracle
 from cfgraph.ir.graph import Graph
 
 # XLA computes functions of floats in its own way

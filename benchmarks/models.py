@@ -153,7 +153,7 @@ def cfgraph_side(
 
 def our_side(*, xla: bool) -> Side:
     """Ours without XLA, or with XLA as soon as a run is repeated."""
-    from cfgraph.runtime import xla_tier
+    from cfgraph.backends.xla import tier as xla_tier
 
     xla_tier.PAYMENT = 0.0 if xla else math.inf
     return partial(cfgraph_side, xla=xla)

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 import cfgraph
-from cfgraph.compare.equivalence import ComparisonRunOptions
-from cfgraph.compare.sample_point import SampleOptions
+from cfgraph.comparison.equivalence import ComparisonRunOptions
+from cfgraph.comparison.sample_point import SampleOptions
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph

@@ -18,11 +18,11 @@ from typing import Any
 
 from benchmarks.measurement import Row
 from benchmarks.planted import FAULTS, PlantedFault
-from cfgraph.compare.reduce.pair_oracle import PairOracle
-from cfgraph.compare.reduce.reduce_pair import recorded_values, reduce_pair
-from cfgraph.compare.reduce.removal import StandIns, without_nodes
-from cfgraph.compare.reduce.search import Search
-from cfgraph.compare.reduce.subject import Subject
+from cfgraph.comparison.reduce.pair_oracle import PairOracle
+from cfgraph.comparison.reduce.reduce_pair import recorded_values, reduce_pair
+from cfgraph.comparison.reduce.removal import StandIns, without_nodes
+from cfgraph.comparison.reduce.search import Search
+from cfgraph.comparison.reduce.subject import Subject
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import ancestors, topological_order
 

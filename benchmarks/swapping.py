@@ -18,7 +18,7 @@ import cfgraph
 from benchmarks.measurement import Row
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.units import format_byte_size, parse_byte_size
-from cfgraph.runtime.clock.cost_model import CostModel, read_costs
+from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.memory.accounting import DeviceMemory
 from examples.paper.lstm import lstm, with_gradient
 

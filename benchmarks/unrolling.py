@@ -9,7 +9,7 @@ import numpy as np
 import cfgraph
 from benchmarks.swapping import COSTS, DEVICE
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.clock.cost_model import read_costs
+from cfgraph.runtime.cost_model import read_costs
 from examples.paper.lstm import lstm, unrolled_lstm, with_gradient
 
 BATCHES: Final = (64, 128, 256, 512)

@@ -23,8 +23,8 @@ import numpy as np
 import cfgraph
 from benchmarks.delayed_workers import DelayedWorkers, DelayingProxy
 from benchmarks.measurement import Row, single_time
+from cfgraph.backends.workers.workers import WorkerOptions
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.remote.workers import WorkerOptions
 
 _FOLDER: Final = Path(__file__).parents[1] / "fixtures" / "graphs"
 _DEVICES: Final = 8

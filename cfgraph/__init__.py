@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cfgraph.analysis.check import check as check
+    from cfgraph.backends.workers.on_ray import Ray as Ray
+    from cfgraph.backends.workers.processes import Processes as Processes
     from cfgraph.build.builder import Builder as Builder
-    from cfgraph.compare.diff import diff as diff
+    from cfgraph.comparison.diff import diff as diff
     from cfgraph.console.transforms.pass_pipeline import Pipeline as Pipeline
     from cfgraph.errors import CfgraphError as CfgraphError
     from cfgraph.errors import ExecutionError as ExecutionError
@@ -51,10 +53,8 @@ if TYPE_CHECKING:
     from cfgraph.passes.optimize.optimize import optimize as optimize
     from cfgraph.passes.partition.partition import partition as partition
     from cfgraph.passes.place.place import place as place
-    from cfgraph.runtime.clock.cost_model import CostModel as CostModel
-    from cfgraph.runtime.clock.cost_model import read_costs as read_costs
-    from cfgraph.runtime.remote.on_ray import Ray as Ray
-    from cfgraph.runtime.remote.processes import Processes as Processes
+    from cfgraph.runtime.cost_model import CostModel as CostModel
+    from cfgraph.runtime.cost_model import read_costs as read_costs
     from cfgraph.runtime.restore import restore as restore
     from cfgraph.runtime.restore import save_variables as save_variables
     from cfgraph.runtime.session import Session as Session
@@ -63,15 +63,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "Builder": "cfgraph.build.builder",
     "CfgraphError": "cfgraph.errors",
-    "CostModel": "cfgraph.runtime.clock.cost_model",
+    "CostModel": "cfgraph.runtime.cost_model",
     "ExecutionError": "cfgraph.errors",
     "Graph": "cfgraph.ir.graph",
     "InvalidInput": "cfgraph.errors",
     "Node": "cfgraph.ir.node",
     "Output": "cfgraph.ir.node",
     "Pipeline": "cfgraph.console.transforms.pass_pipeline",
-    "Processes": "cfgraph.runtime.remote.processes",
-    "Ray": "cfgraph.runtime.remote.on_ray",
+    "Processes": "cfgraph.backends.workers.processes",
+    "Ray": "cfgraph.backends.workers.on_ray",
     "RunTimeout": "cfgraph.errors",
     "Session": "cfgraph.runtime.session",
     "Unsupported": "cfgraph.errors",
@@ -79,7 +79,7 @@ _HOMES = {
     "WorkerLost": "cfgraph.errors",
     "check": "cfgraph.analysis.check",
     "cluster": "cfgraph.passes.cluster.cluster",
-    "diff": "cfgraph.compare.diff",
+    "diff": "cfgraph.comparison.diff",
     "dumps": "cfgraph.ir.files",
     "extract": "cfgraph.passes.extract",
     "freeze": "cfgraph.passes.freeze.freeze",
@@ -92,7 +92,7 @@ _HOMES = {
     "optimize": "cfgraph.passes.optimize.optimize",
     "partition": "cfgraph.passes.partition.partition",
     "place": "cfgraph.passes.place.place",
-    "read_costs": "cfgraph.runtime.clock.cost_model",
+    "read_costs": "cfgraph.runtime.cost_model",
     "restore": "cfgraph.runtime.restore",
     "save": "cfgraph.ir.files",
     "save_variables": "cfgraph.runtime.restore",

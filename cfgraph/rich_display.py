@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, Final
 
 # a text, as entry points are: renderers know these classes, not the reverse
-_RENDERERS: Final = "cfgraph.console.notebook"
+_RENDERERS: Final = "cfgraph.integrations.notebook.display"
 
 
 def _renderers() -> Any:

@@ -14,10 +14,10 @@ from cfgraph.cli.command_line import run_function
 from cfgraph.cli.output import page
 from cfgraph.cli.standard_streams import exit_code_with_output, guard_standard_streams
 from cfgraph.console.runs.run_report import print_values
+from cfgraph.integrations.python_export.script import Script
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.node import split_tensor_name
-from cfgraph.runtime.decompiled.script import Script
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.restore import restore
 

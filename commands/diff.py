@@ -115,11 +115,11 @@ def main(
     runs = ComparedRuns(inputs, cases, fetches)
     request = DiffOptions(by, ignored, run, runs, format, full, color, write_page)
     if node_data is not None:
-        from cfgraph.console.model_explorer.diff_data import DiffData
+        from cfgraph.integrations.model_explorer.diff_data import DiffData
 
         request = replace(request, node_data=DiffData(node_data, quiet=format != "text"))
     if with_ is not None:
-        from cfgraph.console.comparisons.diff_modes import ModeOptions, diff_modes
+        from cfgraph.integrations.tensorflow.diff_modes import ModeOptions, diff_modes
 
         modes = ModeOptions.parse(with_, against, run_timeout)
         raise options.Exit(diff_modes(a, b, modes, request))

@@ -63,7 +63,7 @@ def main(
 ) -> None:
     """Explain a node, a loop, a pair of nodes, or an error code."""
     if node_data is not None:
-        from cfgraph.console.model_explorer.explain_data import write_explain_data
+        from cfgraph.integrations.model_explorer.explain_data import write_explain_data
 
         write_explain_data(graph, subject, node_data, json)
         if subject is None:

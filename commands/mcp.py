@@ -35,6 +35,6 @@ def main(
     ] = "64KiB",
 ) -> None:
     """Serve the commands that read graphs as tools of the Model Context Protocol."""
-    from cfgraph.console.mcp.server import serve
+    from cfgraph.integrations.mcp.server import serve
 
     serve(root, call_timeout, call_memory, max_answer)

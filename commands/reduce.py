@@ -129,8 +129,8 @@ def main(
     runs = ComparedRuns(inputs, cases, fetches)
     tested = CommandOptions(command or [], status, match, run_timeout)
     if with_ is not None:
-        from cfgraph.console.comparisons.diff_modes import ModeOptions
-        from cfgraph.console.comparisons.reduce_modes import reduce_in_mode
+        from cfgraph.integrations.tensorflow.diff_modes import ModeOptions
+        from cfgraph.integrations.tensorflow.reduce_modes import reduce_in_mode
 
         if command or any(value is not None for value in (status, match, jobs, against_out)):
             message = "--with compares runs of TensorFlow, and a command is not needed"

@@ -52,7 +52,7 @@ def main(
         picture_files = PictureFiles(html, svg, deadness)
     graph_file = None
     if model_explorer:
-        from cfgraph.console.model_explorer.graph_json import ModelExplorerFile
+        from cfgraph.integrations.model_explorer.graph_json import ModelExplorerFile
 
         graph_file = ModelExplorerFile(model_explorer)
     request = ShowOptions(

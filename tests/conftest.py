@@ -242,8 +242,8 @@ def real_card(request: pytest.FixtureRequest) -> Any:
 
 def require_gpu(expression: str) -> Any:
     """The card, for tests that a `-m` has selected."""
+    from cfgraph.backends.gpu import context
     from cfgraph.errors import Unsupported
-    from cfgraph.runtime.gpu import context
 
     try:
         return context.gpu_context()

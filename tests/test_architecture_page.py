@@ -20,7 +20,8 @@ def test_every_path_of_the_page_exists(root: Path) -> None:
 def test_every_room_is_on_the_page(root: Path) -> None:
     text = (root / PAGE).read_text(encoding="utf-8")
     rooms = [path.parent for path in root.glob("cfgraph/*/__init__.py")]
-    rooms += [path.parent for path in root.glob("cfgraph/runtime/*/__init__.py")]
+    for folder in ("runtime", "backends", "integrations"):
+        rooms += [path.parent for path in root.glob(f"cfgraph/{folder}/*/__init__.py")]
     named = (f"`{room.relative_to(root).as_posix()}/`" for room in rooms if room.name != "schemas")
     assert [name for name in named if name not in text] == []
 

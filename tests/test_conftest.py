@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph.runtime.gpu import context
+from cfgraph.backends.gpu import context
 from tests import sampled
 from tests.conftest import is_chosen, is_sweep, require_gpu, selects_gpu
 from tests.shell import run

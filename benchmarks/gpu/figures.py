@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.runtime.trace.events import TraceEvent
 
 

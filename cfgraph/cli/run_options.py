@@ -15,10 +15,10 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.units import parse_byte_size
 
 if TYPE_CHECKING:
+    from cfgraph.backends.workers.on_ray import Ray
+    from cfgraph.backends.workers.processes import Processes
     from cfgraph.passes.place.rules import PlacementRules
-    from cfgraph.runtime.clock.cost_model import CostModel
-    from cfgraph.runtime.remote.on_ray import Ray
-    from cfgraph.runtime.remote.processes import Processes
+    from cfgraph.runtime.cost_model import CostModel
 
 CLOCKS: Final = ("real", "virtual")
 # digits of a number of threads
@@ -270,14 +270,14 @@ class RemoteOptions(OptionGroup):
                 if value is not None:
                     raise UsageError(f"{option} requires workers", hint="add --workers or --ray")
             return None
-        from cfgraph.runtime.remote.processes import DEFAULT_LOST_AFTER, Processes
+        from cfgraph.backends.workers.processes import DEFAULT_LOST_AFTER, Processes
 
         lost_after = DEFAULT_LOST_AFTER if self.lost_after is None else self.lost_after
         if self.ray is None:
             if self.spread is not None:
                 raise UsageError("--spread requires --ray", hint="add --ray auto")
             return Processes(self.workers, lost_after)
-        from cfgraph.runtime.remote.on_ray import Ray
+        from cfgraph.backends.workers.on_ray import Ray
 
         return Ray(self.ray, self.workers, lost_after, self.spread or "")
 
@@ -353,7 +353,7 @@ class ClockOptions(OptionGroup):
         """The cost model of the virtual clock, or None for the real clock."""
         if not self.virtual:
             return None
-        from cfgraph.runtime.clock.cost_model import CostModel, read_costs
+        from cfgraph.runtime.cost_model import CostModel, read_costs
 
         return read_costs(self.costs) if self.costs else CostModel()
 

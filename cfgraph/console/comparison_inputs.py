@@ -14,7 +14,7 @@ from cfgraph.console.signatures import SignatureNames, names_tensors
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import first_names
-from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.case_files import read_case

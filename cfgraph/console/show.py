@@ -42,8 +42,8 @@ from cfgraph.console.views.show_tables import (
     partitions_table,
     routes_table,
 )
-from cfgraph.console.views.stablehlo import ModuleSummary, module_summaries, modules_table
 from cfgraph.errors import UsageError
+from cfgraph.integrations.stablehlo.view import ModuleSummary, module_summaries, modules_table
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import first_names
@@ -53,8 +53,8 @@ from cfgraph.ir.units import format_byte_size, format_count
 from cfgraph.ops.opdef.op import is_functional, lookup
 
 if TYPE_CHECKING:
-    from cfgraph.console.model_explorer.graph_json import ModelExplorerFile
     from cfgraph.console.picture.pages import PictureFiles
+    from cfgraph.integrations.model_explorer.graph_json import ModelExplorerFile
 
 
 MAX_LISTED: Final = 20

@@ -15,8 +15,8 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 
 if TYPE_CHECKING:
-    from cfgraph.compare.differences import RunDiff
-    from cfgraph.compare.equivalence import ComparisonRunOptions
+    from cfgraph.comparison.differences import RunDiff
+    from cfgraph.comparison.equivalence import ComparisonRunOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class PreparedComparison:
         The `report` of the pass has what it drops: with `updates`, the variables may differ, and a
         node of `dropped` is no result if it may be dead.
         """
-        from cfgraph.compare.equivalence import compare_runs
+        from cfgraph.comparison.equivalence import compare_runs
 
         written = loads(dumps(graph, "pb"), "pb")
         options = replace(

@@ -84,7 +84,7 @@ def merge_device_names(inner: str, outer: str) -> str:
 
 _DEVICE_KINDS: Final = ("CPU", "GPU")
 _MAX_DEVICES: Final = 1024
-# device kinds that files abbreviate and that have no simulator
+# device kinds that files abbreviate and that have no driver
 _UNSUPPORTED_KINDS: Final = ("tpu", "npu", "xla_cpu", "xla_gpu")
 
 LOCAL_TASK: Final = DeviceName("localhost", "0", "0")

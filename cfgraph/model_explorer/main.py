@@ -15,12 +15,12 @@ import model_explorer as me
 from dacite import Config, from_dict
 
 import cfgraph
-from cfgraph.console.model_explorer.explain_data import critical_cycles_values, liveness_values
-from cfgraph.console.model_explorer.graph_json import graph_collection
-from cfgraph.console.model_explorer.identifiers import graph_members
-from cfgraph.console.model_explorer.node_data import Values, node_data
 from cfgraph.console.views.selection import GraphView
 from cfgraph.errors import DOCUMENTATION, CfgraphError
+from cfgraph.integrations.model_explorer.explain_data import critical_cycles_values, liveness_values
+from cfgraph.integrations.model_explorer.graph_json import graph_collection
+from cfgraph.integrations.model_explorer.identifiers import graph_members
+from cfgraph.integrations.model_explorer.node_data import Values, node_data
 
 _SUFFIXES: Final = ["pb", "pbtxt", "graphdef", "graph", "zip", "gz"]
 _ADAPTERS: Final = ["builtin_graphdef", "cfgraph"]

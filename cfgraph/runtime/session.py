@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
+from cfgraph.backends.gpu.context import GpuContext, requested_gpu
+from cfgraph.backends.gpu.plan import GpuPlan
+from cfgraph.backends.simulation.virtual_time import VirtualClockDriver
+from cfgraph.backends.xla.cluster_runner import ClusterRunner
+from cfgraph.backends.xla.tier import RepeatedRun
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.devices import parse_devices, short_device_names
 from cfgraph.ir.graph import Graph, require_graph
@@ -20,15 +25,11 @@ from cfgraph.limits import limited, memory_errors_reported
 from cfgraph.ops.kernels.packed_products import packed_copies
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import checked_threads, limited_threads
-from cfgraph.runtime.clock.cost_model import CostModel
-from cfgraph.runtime.clock.virtual_time import VirtualSimulator
-from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CodeCache
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.gpu.context import GpuContext, requested_gpu
-from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
@@ -44,10 +45,9 @@ from cfgraph.runtime.preparation.run_config import (
 from cfgraph.runtime.preparation.run_names import NameResolver, fetch_names
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.trace.recording import RunTimeline
-from cfgraph.runtime.xla_tier import RepeatedRun
 
 if TYPE_CHECKING:
-    from cfgraph.runtime.remote.workers import WorkerOptions
+    from cfgraph.backends.workers.workers import WorkerOptions
 
 _DEFAULTS: Final = StepOptions()
 
@@ -353,7 +353,7 @@ class Session:
             try:
                 self._compute(executor, feeds, repeated, xla)
                 completed = True
-                if isinstance(executor, VirtualSimulator) and executor.has_stopped:
+                if isinstance(executor, VirtualClockDriver) and executor.has_stopped:
                     stopped_at = until_iteration
                     values = [None if value is MISSING else value for value in executor.results]
                 else:

@@ -25,7 +25,7 @@ def _ran(made: RandomGraph, seed: int, **options: object) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", RECIPES)
-def test_the_graphs_are_valid_and_have_the_simulators_tokens(kind: str) -> None:
+def test_the_graphs_are_valid_and_have_the_drivers_tokens(kind: str) -> None:
     for seed in range(12):
         made = random_graph(seed, kind)
         assert not [item for item in verify(made.graph) if item.level == "error"]
@@ -40,13 +40,13 @@ def test_tokens_do_not_depend_on_the_schedule(seed: int, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RECIPES)
-def test_many_graphs_have_the_simulators_tokens(kind: str) -> None:
+def test_many_graphs_have_the_drivers_tokens(kind: str) -> None:
     for seed in range(100, 400):
         assert not _ran(random_graph(seed, kind), seed)
 
 
 @pytest.mark.parametrize("kind", WITHOUT_LOOPS)
-def test_tables_say_what_the_simulator_says(kind: str) -> None:
+def test_tables_say_what_the_driver_says(kind: str) -> None:
     for seed in range(4):
         graph = random_graph(seed, kind).graph
         tables = Tables(graph)

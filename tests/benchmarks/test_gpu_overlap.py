@@ -13,8 +13,8 @@ from benchmarks.gpu import __main__ as program
 from benchmarks.gpu import report
 from benchmarks.gpu.overlap import EventRecorder, Overlap, at_once, merged, overlap
 from benchmarks.gpu.pipeline import layers
-from cfgraph.runtime.clock.cost_model import CostModel
-from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.backends.gpu.context import GpuContext
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 from tests.backends.gpu.stand_in import library
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import cfgraph
-from cfgraph.runtime import simulator
+from cfgraph.runtime import token_driver as driver
 from cfgraph.stack_position import (
     LOCATORS,
     StackPosition,
@@ -70,7 +70,7 @@ def test_a_run_is_at_its_next_token_between_two_batches(
         return time.monotonic()
 
     clock = SimpleNamespace(monotonic=monotonic, perf_counter_ns=time.perf_counter_ns)
-    monkeypatch.setattr(simulator, "time", clock)
+    monkeypatch.setattr(driver, "time", clock)
     with cfgraph.limited(timeout=60):
         cfgraph.Session(cfgraph.load(counter), engine="tokens").run("count", {"n": 100})
     # the last batch leaves nothing ready, and the next one finds that

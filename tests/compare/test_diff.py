@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.compare.diff import diff
+from cfgraph.comparison.diff import diff
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.compare.divergence import first_divergence
-from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
-from cfgraph.compare.sample_point import DimensionSizes, SampleOptions, sample_point
+from cfgraph.comparison.divergence import first_divergence
+from cfgraph.comparison.equivalence import ComparisonRunOptions, compare_runs
+from cfgraph.comparison.sample_point import DimensionSizes, SampleOptions, sample_point
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph

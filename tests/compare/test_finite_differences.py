@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.compare.finite_differences import (
+from cfgraph.comparison.finite_differences import (
     Accuracy,
     SlopeComparison,
     compare_with_slopes,
     worst_comparisons,
 )
-from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
+from cfgraph.comparison.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.derivatives import DerivativeRequest, derivatives
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.compare.divergence import difference_message
-from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
-from cfgraph.compare.sample_point import EvaluationPoint, SampleOptions
+from cfgraph.comparison.divergence import difference_message
+from cfgraph.comparison.equivalence import ComparisonRunOptions, compare_runs
+from cfgraph.comparison.sample_point import EvaluationPoint, SampleOptions
 from cfgraph.errors import RunTimeout, Unsupported
 from cfgraph.ir.library import copy_graph
 from tests.conformance.recorded import array, cases, is_functional

@@ -7,8 +7,8 @@ import time
 import pytest
 
 import cfgraph
-from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
-from cfgraph.compare.independent_runs import IndependentRuns, independent_runs
+from cfgraph.comparison.equivalence import ComparisonRunOptions, compare_runs
+from cfgraph.comparison.independent_runs import IndependentRuns, independent_runs
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from tests.compare.racing_graphs import NEGATED, READS_FIRST, SQUARED, WRITES_FIRST

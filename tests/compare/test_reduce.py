@@ -10,14 +10,14 @@ import pytest
 import cfgraph
 from benchmarks.planted import FAULTS, PlantedFault
 from cfgraph.analysis.verify.verify import verify
-from cfgraph.compare.equivalence import compare_runs
-from cfgraph.compare.reduce.node_operators import OutputOperator
-from cfgraph.compare.reduce.pair_oracle import PairOracle
-from cfgraph.compare.reduce.reduce_graph import graph_operators, reduce_graph
-from cfgraph.compare.reduce.reduce_pair import reduce_pair
-from cfgraph.compare.reduce.removal import StandIns, without_nodes
-from cfgraph.compare.reduce.search import Search
-from cfgraph.compare.reduce.subject import Subject
+from cfgraph.comparison.equivalence import compare_runs
+from cfgraph.comparison.reduce.node_operators import OutputOperator
+from cfgraph.comparison.reduce.pair_oracle import PairOracle
+from cfgraph.comparison.reduce.reduce_graph import graph_operators, reduce_graph
+from cfgraph.comparison.reduce.reduce_pair import reduce_pair
+from cfgraph.comparison.reduce.removal import StandIns, without_nodes
+from cfgraph.comparison.reduce.search import Search
+from cfgraph.comparison.reduce.subject import Subject
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 

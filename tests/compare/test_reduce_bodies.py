@@ -9,11 +9,11 @@ import pytest
 
 import cfgraph
 from cfgraph.analysis.verify.verify import verify
-from cfgraph.compare.reduce.body_operators import BodyOperator, FunctionalVariableOperator
-from cfgraph.compare.reduce.node_operators import BypassOperator, NodeOperator
-from cfgraph.compare.reduce.removal import StandIns
-from cfgraph.compare.reduce.search import Operator
-from cfgraph.compare.reduce.subject import Subject
+from cfgraph.comparison.reduce.body_operators import BodyOperator, FunctionalVariableOperator
+from cfgraph.comparison.reduce.node_operators import BypassOperator, NodeOperator
+from cfgraph.comparison.reduce.removal import StandIns
+from cfgraph.comparison.reduce.search import Operator
+from cfgraph.comparison.reduce.subject import Subject
 
 X1 = {"x1:0": np.float32([4, 5, 6, 7])}
 COUNTERS = {"while/loop_counter:0": np.int32(0), "while/maximum_iterations:0": np.int32(-1)}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
-from cfgraph.compare.sample_point import EvaluationPoint
+from cfgraph.comparison.equivalence import ComparisonRunOptions, compare_runs
+from cfgraph.comparison.sample_point import EvaluationPoint
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.preparation.executors import Executors
 

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cfgraph.compare.value_difference import value_difference
+from cfgraph.comparison.value_difference import value_difference
 
 NAN, INF = float("nan"), float("inf")
 

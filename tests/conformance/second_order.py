@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
+from cfgraph.comparison.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.derivatives import Derivative, gradients

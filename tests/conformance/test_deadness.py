@@ -19,7 +19,7 @@ _CASES = recorded.parameters("session")
 
 
 @pytest.mark.parametrize("case", sampled(_CASES, 18))
-def test_the_simulator_has_the_tokens_of_the_executor_and_deadness_agrees(
+def test_the_driver_has_the_tokens_of_the_executor_and_deadness_agrees(
     case: dict[str, Any],
 ) -> None:
     for observed in observed_runs(case):

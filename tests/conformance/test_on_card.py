@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.backends.gpu.context import GpuContext
 from tests.backends.gpu.stand_in import library
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients

@@ -15,7 +15,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.cost_model import CostModel
 from tests.analysis.random_graphs import random_graph
 from tests.build.programs import FLOATS, INTEGERS
 from tests.build.programs import programs as structured

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.compare.sample_point import EvaluationPoint
+from cfgraph.comparison.sample_point import EvaluationPoint
 from cfgraph.console.transforms.convert import PythonOptions
 from cfgraph.ir.library import copy_graph
 from tests.backends.workers.threads import Threads

@@ -16,7 +16,7 @@ import pytest
 
 import cfgraph
 from cfgraph.cli import command_line as cli
-from cfgraph.compare.match import attr_key
+from cfgraph.comparison.match import attr_key
 from cfgraph.errors import ExecutionError, InvalidInput
 from cfgraph.ir import file_io
 from cfgraph.ir.attrs import TensorValue, content_key, repeated_element, same_content

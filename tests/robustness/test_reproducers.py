@@ -24,7 +24,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.shapes import Shape
 from cfgraph.passes.place.rules import read_rules
-from cfgraph.runtime.clock.cost_model import read_costs
+from cfgraph.runtime.cost_model import read_costs
 from cfgraph.runtime.feeds.parse_feeds import read_npy
 
 _BUG = 70

@@ -10,7 +10,7 @@ import pytest
 
 import cfgraph
 from cfgraph.ops.opdef.blocking import Blocked
-from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.step import ParkedToken, RunStep
 from tests.runtime.graphs import LOOP
 

@@ -9,7 +9,7 @@ import pytest
 from cfgraph.build.builder import Builder
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.passes.cluster.cluster import cluster
-from cfgraph.runtime.clock.cost_model import Calibration
+from cfgraph.runtime.cost_model import Calibration
 from cfgraph.runtime.session import Session
 from tests.recorder import Recorder
 from tests.runtime.graphs import session

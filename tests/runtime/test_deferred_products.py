@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.xla.cluster_runner import ClusterRunner
 from cfgraph.console.transforms.convert import PythonOptions, python_source, write_python
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.clock.cost_model import Calibration, CostModel
-from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.cost_model import Calibration, CostModel
 from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.joint_products import DeferredProduct, JoinedSum
 from cfgraph.runtime.engine.plan import RunSpec, make_plans

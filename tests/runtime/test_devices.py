@@ -191,9 +191,9 @@ def test_finished_messages_are_let_go() -> None:
     both = session(counting())
     both.run(["out:0"], {"n": 200})
     (prepared,) = both._prepared
-    (simulator,) = prepared.idle
-    assert not any(channel.messages for channel in simulator.rendezvous.values())
-    for executor in simulator.executors:
+    (driver,) = prepared.idle
+    assert not any(channel.messages for channel in driver.rendezvous.values())
+    for executor in driver.executors:
         assert executor.root is not None
         assert not executor.root.newest.children
 

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.xla import compile as jax_compile
 from cfgraph.errors import RunTimeout
 from cfgraph.limits import current_limits, limited, run_interruptibly
 from cfgraph.passes.cluster.cluster import cluster
-from cfgraph.runtime.jax import compile as jax_compile
 from cfgraph.runtime.session import Session
 
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")

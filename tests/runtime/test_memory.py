@@ -9,7 +9,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import ExecutionError, UsageError
-from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.memory.accounting import CopyTotals
 
 KIB = 1024

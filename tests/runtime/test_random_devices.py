@@ -8,7 +8,7 @@ import cfgraph
 from cfgraph.ir.library import copy_graph
 from cfgraph.passes.partition.partition import partition
 from cfgraph.passes.place.place import place
-from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.cost_model import CostModel
 from tests.passes.random_programs import random_programs
 from tests.sampled import sampled
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.xla.cluster_runner import ClusterRunner
 from cfgraph.ops.kernels import unstacked_rows as unstacked
 from cfgraph.ops.kernels.unstacked_rows import UnstackedRows, unstacked_rows
-from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.plan import RunSpec, make_plans
 from cfgraph.runtime.session import Session

@@ -9,9 +9,9 @@ import pytest
 
 import cfgraph
 from benchmarks.swapping import TINY, furthest, train, training_step
+from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.errors import ExecutionError, UsageError
-from cfgraph.runtime.clock.cost_model import CostModel
-from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.memory.swapping import StackEntry
 from tests.backends.gpu.stand_in import library

@@ -18,7 +18,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.preparation.prepared_runs import MAX_IDLE_SIMULATORS
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
@@ -176,7 +176,7 @@ def test_a_run_may_start_another_one() -> None:
     assert counts == [2] * 5
 
 
-def test_a_session_keeps_a_bounded_number_of_idle_simulators() -> None:
+def test_a_session_keeps_a_bounded_number_of_idle_drivers() -> None:
     shared, threads = session(loop()), MAX_IDLE_SIMULATORS + 4
     in_threads(lambda index: [shared.run(["out:0"], {"n": 3}) for _ in range(5)], threads)
     (prepared,) = shared._prepared

@@ -11,8 +11,8 @@ from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Page, page
 from cfgraph.cli.transform_options import STDIN, ComparedRuns
-from cfgraph.compare.diff import MATCH_MODES, diff, is_default_attr
-from cfgraph.compare.differences import (
+from cfgraph.comparison.diff import MATCH_MODES, diff, is_default_attr
+from cfgraph.comparison.differences import (
     Change,
     ChangedNode,
     GraphDiff,

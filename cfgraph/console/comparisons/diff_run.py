@@ -15,10 +15,10 @@ import numpy as np
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.cli.output import Page, page
-from cfgraph.compare.diff import diff
-from cfgraph.compare.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
-from cfgraph.compare.equivalence import compare_runs, first_race
-from cfgraph.compare.sample_point import is_random
+from cfgraph.comparison.diff import diff
+from cfgraph.comparison.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
+from cfgraph.comparison.equivalence import compare_runs, first_race
+from cfgraph.comparison.sample_point import is_random
 from cfgraph.console.comparisons.diff import (
     DiffOptions,
     DiffResult,

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Final
 
-from cfgraph.compare.reduce.subject import Subject
+from cfgraph.comparison.reduce.subject import Subject
 from cfgraph.errors import UsageError
 from cfgraph.ir.files import dumps
 from cfgraph.limits import current_limits

@@ -13,12 +13,12 @@ from typing import Any, Final
 from cfgraph.cli.json_output import add_member, print_document
 from cfgraph.cli.output import detail, hidden_notes, is_quiet, note, page
 from cfgraph.cli.transform_options import STDIN, ComparedRuns, OutputOptions
-from cfgraph.compare.equivalence import compare_runs
-from cfgraph.compare.reduce.pair_oracle import PairOracle
-from cfgraph.compare.reduce.reduce_graph import reduce_graph
-from cfgraph.compare.reduce.reduce_pair import reduce_pair
-from cfgraph.compare.reduce.search import ReductionStep
-from cfgraph.compare.reduce.subject import Subject
+from cfgraph.comparison.equivalence import compare_runs
+from cfgraph.comparison.reduce.pair_oracle import PairOracle
+from cfgraph.comparison.reduce.reduce_graph import reduce_graph
+from cfgraph.comparison.reduce.reduce_pair import reduce_pair
+from cfgraph.comparison.reduce.search import ReductionStep
+from cfgraph.comparison.reduce.subject import Subject
 from cfgraph.console.comparisons.diff_run import print_runs, runs_json
 from cfgraph.console.comparisons.failing_command import CommandOptions, CommandOracle, command_text
 from cfgraph.console.comparisons.run_options import (

@@ -10,9 +10,9 @@ from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input
 from cfgraph.analysis.findings import Finding
 from cfgraph.cli.options import split_list
 from cfgraph.cli.transform_options import ComparedRuns, RunInputs
-from cfgraph.compare.equivalence import DEFAULT_CASES, ComparisonRunOptions, has_output
-from cfgraph.compare.pairing import pair_by_kind, pairs_finding
-from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
+from cfgraph.comparison.equivalence import DEFAULT_CASES, ComparisonRunOptions, has_output
+from cfgraph.comparison.pairing import pair_by_kind, pairs_finding
+from cfgraph.comparison.sample_point import DimensionSizes, SampleOptions
 from cfgraph.console.comparison_inputs import VariableSource, prepare_inputs, requested_fetches
 from cfgraph.console.graph_files import Source, saved_model_contents
 from cfgraph.console.signatures import SignatureNames, signature_names

@@ -27,8 +27,8 @@ from cfgraph.console.explanations.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.views.selection import GraphView, find_node
-from cfgraph.console.views.stablehlo import ModuleExplanation, is_module
 from cfgraph.errors import UsageError
+from cfgraph.integrations.stablehlo.view import ModuleExplanation, is_module
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_implementation

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.integrations.python_export.definitions import node_comment
 from cfgraph.ir.file_io import read_file
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import FORWARDING_ROLES, LOOP_COND, SWITCH
 from cfgraph.ops.opdef.op import back_edge_of, is_identity, role_of
 from cfgraph.passes.cluster.encapsulate import cluster_calls
-from cfgraph.runtime.decompiled.definitions import node_comment
 
 _FORWARDING: Final = FORWARDING_ROLES | {LOOP_COND}
 

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from cfgraph.backends.gpu.context import gpu_context
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Column, OutputTable, page
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.units import format_byte_size
 from cfgraph.limits import machine_memory
-from cfgraph.runtime.gpu.context import gpu_context
 
 
 @dataclass(frozen=True, slots=True)

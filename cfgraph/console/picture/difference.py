@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.cli.output import note
-from cfgraph.compare.differences import ChangedNode, GraphDiff, NodesDiff
+from cfgraph.comparison.differences import ChangedNode, GraphDiff, NodesDiff
 from cfgraph.console.graph_files import Source
 from cfgraph.console.picture.model import page_bytes
 from cfgraph.console.picture.pages import page_model, page_title

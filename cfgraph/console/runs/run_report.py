@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.findings import Finding
+from cfgraph.backends.xla.cluster_runner import ClusterRunner
+from cfgraph.backends.xla.compiled_cluster import CompiledCluster
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import Page, note, pad, page, width
 from cfgraph.cli.run_options import PrintOptions
-from cfgraph.compare.value_difference import ValueDifference
+from cfgraph.comparison.value_difference import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.runs.run_memory import memory_json, print_memory
 from cfgraph.console.runs.run_observers import Observers
@@ -25,8 +27,6 @@ from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_count, format_duration
 from cfgraph.passes.place.rules import RuleMatches
-from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.compiled_cluster import CompiledCluster
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.case_files import write_array
 from cfgraph.runtime.preparation.prepared_runs import RunResult

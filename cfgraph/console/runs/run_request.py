@@ -18,7 +18,7 @@ from cfgraph.cli.run_options import (
     ResultOptions,
 )
 from cfgraph.cli.transform_options import FetchOptions
-from cfgraph.compare.value_difference import ValueDifference, value_difference
+from cfgraph.comparison.value_difference import ValueDifference, value_difference
 from cfgraph.console.comparison_inputs import (
     VariableSource,
     needed_initializers,

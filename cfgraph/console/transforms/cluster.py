@@ -13,11 +13,11 @@ from cfgraph.cli.output import Column, OutputTable, Page, flowed, is_quiet, page
 from cfgraph.cli.pass_options import ClusterOptions
 from cfgraph.cli.transform_options import STDIN, OutputOptions
 from cfgraph.console.graph_files import Source
-from cfgraph.console.model_explorer.cluster_data import ClusterData
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.console.views.dot import cluster_dot
 from cfgraph.errors import UsageError
+from cfgraph.integrations.model_explorer.cluster_data import ClusterData
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.units import format_count

@@ -17,11 +17,12 @@ import numpy as np
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input, must_be_fed
 from cfgraph.analysis.summary import initializers
 from cfgraph.analysis.verify.verify import require_analyzable
+from cfgraph.backends.xla.cluster_runner import ClusterRunner
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import note, page
 from cfgraph.cli.transform_options import STDIN
-from cfgraph.compare.diff import diff
-from cfgraph.compare.differences import GraphDiff
+from cfgraph.comparison.diff import diff
+from cfgraph.comparison.differences import GraphDiff
 from cfgraph.console.comparisons.diff import diff_json, print_diff
 from cfgraph.console.graph_files import (
     Source,
@@ -33,6 +34,8 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import CfgraphError, Unsupported, UsageError
+from cfgraph.integrations.python_export.decompile import PreparedRun, PythonSource, decompile
+from cfgraph.integrations.python_export.script import archive_path
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import FORMATS, dropped_field_bytes, dumps, loads
 from cfgraph.ir.graph import Graph, Node, Output
@@ -40,9 +43,6 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.cluster.encapsulate import cluster_calls, inline_clusters
 from cfgraph.passes.lower.plan import constant_value
-from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.decompiled.decompile import PreparedRun, PythonSource, decompile
-from cfgraph.runtime.decompiled.script import archive_path
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import IoPolicy

@@ -12,8 +12,8 @@ import numpy as np
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.cli.output import Column, OutputTable, Styled, page, warn
 from cfgraph.cli.transform_options import RunInputs
-from cfgraph.compare.finite_differences import SlopeComparison
-from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
+from cfgraph.comparison.finite_differences import SlopeComparison
+from cfgraph.comparison.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.console.comparison_inputs import prepare_inputs
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames

@@ -36,7 +36,7 @@ from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.program import GeneratedCode, NotCompiled
-from cfgraph.runtime.simulator import Simulator
+from cfgraph.runtime.token_driver import TokenDriver
 from cfgraph.stack_position import (
     LOCATORS,
     StackPosition,
@@ -264,16 +264,16 @@ def _free_calls() -> int:
 
 
 def _run_position(frames: Sequence[FrameType]) -> StackPosition:
-    """The position of `CompiledSimulator.run`."""
+    """The position of `CompiledDriver.run`."""
     compiled: CompiledRun = frame_variables(frames[0])["self"].compiled
     plan, iteration = code_position(compiled, ((frame, frame.f_lineno or 0) for frame in frames))
     return StackPosition("run", plan.node.name if plan else None, iteration.loops)
 
 
-class CompiledSimulator:
-    """Runs generated code in place of a simulator; one run at a time uses it.
+class CompiledDriver:
+    """Runs generated code in place of a driver; one run at a time uses it.
 
-    `make_tokens` makes a simulator of the token executor, which explains errors: a run without
+    `make_tokens` makes a driver of the token executor, which explains errors: a run without
     lasting effects is repeated on it.
     """
 
@@ -288,7 +288,7 @@ class CompiledSimulator:
         compiled: CompiledRun,
         spec: RunSpec,
         step: RunStep,
-        make_tokens: Callable[[], Simulator],
+        make_tokens: Callable[[], TokenDriver],
     ) -> None:
         self.compiled = compiled
         self.step = step
@@ -297,7 +297,7 @@ class CompiledSimulator:
         self.results: list[Any] = []
         self.run_start = time.perf_counter_ns()
         self._make_tokens = make_tokens
-        self._tokens: Simulator | None = None
+        self._tokens: TokenDriver | None = None
         self._feeds: Sequence[Any] = ()
 
     @property
@@ -396,7 +396,7 @@ class CompiledSimulator:
         return value
 
 
-LOCATORS[CompiledSimulator.run.__code__] = _run_position
+LOCATORS[CompiledDriver.run.__code__] = _run_position
 
 
 def _timeout_before(error: DeadlinePassed) -> RunTimeout | None:

@@ -288,7 +288,7 @@ class RunStep:
 
     def run_module(self, call: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a `ModuleCall`, which runs in a process of its own."""
-        from cfgraph.runtime.stablehlo.module_process import run_module
+        from cfgraph.integrations.stablehlo.module_process import run_module
 
         return run_module(call, inputs)
 

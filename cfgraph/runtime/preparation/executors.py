@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from cfgraph.backends.gpu.context import available_gpu
+from cfgraph.backends.gpu.driver import GpuDriver
+from cfgraph.backends.gpu.plan import GpuPlan
+from cfgraph.backends.simulation.virtual_time import VirtualClockDriver
 from cfgraph.ir.attrs import array_copy
 from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.graph import Output
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.resources import Resource
-from cfgraph.runtime.clock.virtual_time import VirtualSimulator
 from cfgraph.runtime.engine.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.step import RunStep, State
-from cfgraph.runtime.gpu.context import available_gpu
-from cfgraph.runtime.gpu.plan import GpuPlan
-from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.preparation.prepare import PlannedRun
 from cfgraph.runtime.preparation.run_config import RunConfig
-from cfgraph.runtime.simulator import Simulator
+from cfgraph.runtime.token_driver import TokenDriver
 from cfgraph.runtime.trace.events import Observer
 
 if TYPE_CHECKING:
-    from cfgraph.runtime.remote.workers import Workers
+    from cfgraph.backends.workers.workers import Workers
 
 
 class RunExecutor(Protocol):
-    """An engine with the state of one run: a simulator, or generated code."""
+    """An engine with the state of one run: a driver, or generated code."""
 
     results: list[Any]
     step: RunStep
@@ -68,7 +68,7 @@ class RunExecutor(Protocol):
 
 
 def fetched_values(
-    simulator: RunExecutor,
+    driver: RunExecutor,
     feeds: Sequence[Any],
     fed: Mapping[int, int],
     allow_missing: bool = False,
@@ -80,23 +80,23 @@ def fetched_values(
     return [
         _caller_copy(feeds[fed[index]])
         if index in fed
-        else _fetched_value(simulator, index, allow_missing)
-        for index in range(len(simulator.results))
+        else _fetched_value(driver, index, allow_missing)
+        for index in range(len(driver.results))
     ]
 
 
-def _fetched_value(simulator: RunExecutor, index: int, allow_missing: bool) -> Any:
+def _fetched_value(driver: RunExecutor, index: int, allow_missing: bool) -> Any:
     """The value of a fetch. Raises ExecutionError if it is dead or missing."""
-    value = simulator.results[index]
-    if (value is None and simulator.allow_dead) or (value is MISSING and allow_missing):
+    value = driver.results[index]
+    if (value is None and driver.allow_dead) or (value is MISSING and allow_missing):
         return None
     if value is None or value is MISSING:
         explain = explain_dead_fetch if value is None else explain_missing_fetch
-        state = simulator.quiescent_state()
-        raise explain(state, simulator.fetches[index])
+        state = driver.quiescent_state()
+        raise explain(state, driver.fetches[index])
     if isinstance(value, Resource):
-        value = fetched_value(simulator.fetches[index], value)
-    return _caller_copy(simulator.fetched_to_host(index, value))
+        value = fetched_value(driver.fetches[index], value)
+    return _caller_copy(driver.fetched_to_host(index, value))
 
 
 def _caller_copy(value: Any) -> Any:
@@ -119,7 +119,7 @@ class Executors:
         self.state = State() if state is None else state
         self.workers: Workers | None = None
         if config.workers is not None:
-            from cfgraph.runtime.remote.workers import Workers
+            from cfgraph.backends.workers.workers import Workers
 
             self.workers = Workers(config.workers, state)
             self.state = self.workers.state
@@ -134,25 +134,25 @@ class Executors:
         if self.workers is not None:
             return self._remote_run(self.workers, run, step, trace)
         if run.compiled is not None and trace is None:
-            from cfgraph.runtime.compiled.engine import CompiledSimulator
+            from cfgraph.runtime.compiled.engine import CompiledDriver
 
-            tokens = partial(_token_simulator, run, step)
-            return CompiledSimulator(run.compiled, run.spec, step, tokens)
+            tokens = partial(_token_driver, run, step)
+            return CompiledDriver(run.compiled, run.spec, step, tokens)
         spec, plans = run.token_plans.get()
         graph, fetches = spec.graph, spec.fetches
         if config.costs is not None:
-            return VirtualSimulator(graph, plans, step, fetches, config.costs, trace, self.meter)
+            return VirtualClockDriver(graph, plans, step, fetches, config.costs, trace, self.meter)
         if any(is_gpu(plan.device) for plan in plans):
             gpu = available_gpu(config.gpu)
             if gpu is not None:
-                return GpuSimulator(gpu, graph, plans, step, fetches, trace, self.meter)
-        return Simulator(graph, plans, step, fetches, trace, self.meter)
+                return GpuDriver(gpu, graph, plans, step, fetches, trace, self.meter)
+        return TokenDriver(graph, plans, step, fetches, trace, self.meter)
 
     def _remote_run(
         self, workers: Workers, run: PlannedRun, step: RunStep, trace: Observer | None
     ) -> RunExecutor:
         """The executor of a run on workers."""
-        from cfgraph.runtime.remote.driver import RemoteRun
+        from cfgraph.backends.workers.driver import RemoteRun
 
         compiles = not run.fallback and trace is None
         planned, devices = run.token_plans.get(), self.config.devices
@@ -169,7 +169,7 @@ class Executors:
         until_iteration: int | None,
     ) -> None:
         """Make the step of an executor the next run."""
-        if isinstance(executor, VirtualSimulator):
+        if isinstance(executor, VirtualClockDriver):
             executor.until = until_iteration
         observer = trace if self.config.costs is None else None
         number = next(self._run_numbers)
@@ -182,7 +182,7 @@ class Executors:
         self._run_numbers = count(1)
 
 
-def _token_simulator(run: PlannedRun, step: RunStep) -> Simulator:
+def _token_driver(run: PlannedRun, step: RunStep) -> TokenDriver:
     """The token executor of a run that generated code runs otherwise."""
     spec, plans = run.token_plans.get()
-    return Simulator(spec.graph, plans, step, spec.fetches)
+    return TokenDriver(spec.graph, plans, step, spec.fetches)

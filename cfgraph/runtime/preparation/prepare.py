@@ -3,7 +3,7 @@
     inline clusters ─▶ lower ─▶ place and partition ─▶ cluster ─▶ plan ─▶ abstract values
 
 Each step returns a spec, over a copy of the graph where the step edits it. Runs share the plans of
-a fetch-set, and link simulators from them.
+a fetch-set, and link drivers from them.
 
 Generated code merges the devices of a run, so that its graph is placed and not partitioned:
 
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from cfgraph.backends.simulation.abstract_run import use_abstract_values
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.functions import BodyNode
@@ -30,7 +31,6 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.opdef.op import is_functional, lookup
-from cfgraph.runtime.abstract_run import use_abstract_values
 from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.plan import (
     NO_KERNEL_CODE,

@@ -11,6 +11,10 @@ from functools import partial
 from typing import Any, Final
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.backends.gpu.context import available_gpu
+from cfgraph.backends.gpu.plan import GpuPlan
+from cfgraph.backends.xla.cluster_runner import ClusterRunner
+from cfgraph.backends.xla.tier import RepeatedRun, XlaTier
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.files import dumps
@@ -19,23 +23,19 @@ from cfgraph.ir.traversal import is_partitioned, named_devices
 from cfgraph.limits import current_limits, limited
 from cfgraph.ops.opdef.jax_library import has_jax
 from cfgraph.runtime.blas_threads import auto_threads
-from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CacheEntry, CodeCache
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.gpu.context import available_gpu
-from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.memory.accounting import DeviceMemory
 from cfgraph.runtime.preparation.executors import Executors, RunExecutor
 from cfgraph.runtime.preparation.prepare import PlannedRun, plan_run
 from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.preparation.run_names import inline_partly_needed
 from cfgraph.runtime.trace.events import Observer
-from cfgraph.runtime.xla_tier import RepeatedRun, XlaTier
 
 # the oldest prepared runs of a session are dropped above this
 MAX_PREPARED_RUNS: Final = 32
-# simulators that stay linked per fetch-set while no run uses them
+# drivers that stay linked per fetch-set while no run uses them
 MAX_IDLE_SIMULATORS: Final = 8
 # fraction of the nodes of a run that may remain outside of clusters for XLA
 MOST_REMAINING: Final = 0.5
@@ -51,7 +51,7 @@ class PreparedRun:
 
     `fed_fetches` are the indices of fetches that are fed, and of their feeds.
     `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
-    plans: a second simulator needs its own plans. `clusters` runs its clusters, and `entry` has its
+    plans: a second driver needs its own plans. `clusters` runs its clusters, and `entry` has its
     code in a cache. `plan_xla` plans a run that may move to XLA; the second run makes its `tier`.
     """
 
@@ -76,7 +76,7 @@ class PreparedRun:
 
     @property
     def is_shared(self) -> bool:
-        """True if several simulators may be linked from the plans."""
+        """True if several drivers may be linked from the plans."""
         return isinstance(self.guard, nullcontext)
 
     def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
@@ -123,7 +123,7 @@ class PreparedRun:
         return xla
 
     def acquire(self, observer: Observer | None) -> RunExecutor:
-        """A simulator for one run; an observed run has a new one."""
+        """A driver for one run; an observed run has a new one."""
         if observer is None or not self.is_shared:
             try:
                 return self.idle.pop()
@@ -132,11 +132,11 @@ class PreparedRun:
         with self.run.spec.graph.paused_gc():
             return self.executors.make(self.run, observer)
 
-    def release(self, simulator: RunExecutor) -> None:
-        """Make a simulator available to later runs. Only one keeps the values of its last run."""
+    def release(self, driver: RunExecutor) -> None:
+        """Make a driver available to later runs. Only one keeps the values of its last run."""
         if self.idle:
-            simulator.clear()
-        self.idle.append(simulator)
+            driver.clear()
+        self.idle.append(driver)
         # after the append, so that the bound holds for concurrent calls
         del self.idle[MAX_IDLE_SIMULATORS:]
 

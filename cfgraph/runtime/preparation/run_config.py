@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import is_gpu
 from cfgraph.passes.place.rules import PlacementRules
-from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.trace.events import Observer
 
 if TYPE_CHECKING:
-    from cfgraph.runtime.remote.workers import WorkerOptions
+    from cfgraph.backends.workers.workers import WorkerOptions
 
 SCHEDULES: Final = ("fifo", "random")
 ENGINES: Final = ("auto", "tokens", "compiled", "xla")

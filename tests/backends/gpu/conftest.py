@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.backends.gpu.context import GpuContext
 from tests.backends.gpu.stand_in import library
 
 

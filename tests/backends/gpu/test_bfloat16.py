@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.runtime.memory.accounting import CopyTotals
 from tests.backends.gpu.stand_in import Array, library
 

@@ -12,13 +12,12 @@ import pytest
 
 import cfgraph
 from benchmarks.running import GRAPHS, works
+from cfgraph.backends.gpu.context import GpuContext
+from cfgraph.backends.gpu.stream import GpuStream
+from cfgraph.backends.xla import cluster_runner, compile
+from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.errors import Unsupported
 from cfgraph.ops.opdef.jax_library import has_jax, load_jax
-from cfgraph.runtime import cluster_runner
-from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.stream import GpuStream
-from cfgraph.runtime.jax import compile
-from cfgraph.runtime.jax.transfer import DlpackTransfer
 from tests.backends.gpu.stand_in import Array, library
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cfgraph.runtime.gpu import context
-from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.backends.gpu import context
+from cfgraph.backends.gpu.context import GpuContext
 from tests.backends.gpu.stand_in import library
 
 TEXT = """

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.gpu.context import GpuContext
 from tests.backends.gpu.stand_in import Faults, library
 from tests.ops import harness
 from tests.ops.scenario import Run, Scenario, Sketch, scenarios

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cfgraph.backends.gpu.context import GpuContext
+from cfgraph.backends.gpu.kernels import bind_on_gpu
 from cfgraph.ir import registry
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.kernels import bind_on_gpu
 from tests.backends.gpu.stand_in import Array, library
 from tests.ops import harness
 from tests.ops.harness import Case, assert_same, node_of, run_ours

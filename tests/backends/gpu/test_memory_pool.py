@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.gpu.context import GpuContext
+from cfgraph.backends.gpu.stream import GpuMemoryPool
 from cfgraph.errors import ExecutionError
-from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.stream import GpuMemoryPool
 from cfgraph.runtime.memory.swapping import Swapper
 from tests.backends.gpu import cuda
 from tests.backends.gpu.stand_in import library

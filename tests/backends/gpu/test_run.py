@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.gpu import context as card_module
+from cfgraph.backends.gpu.context import GpuContext
+from cfgraph.backends.gpu.stream import GpuStream
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.ir.shapes import AbstractTensor
-from cfgraph.runtime.clock.cost_model import CostModel
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.gpu import context as card_module
-from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.stream import GpuStream
 from tests.backends.gpu import cuda
 from tests.backends.gpu.stand_in import library
 from tests.recorder import Recorder

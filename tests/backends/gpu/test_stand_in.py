@@ -8,7 +8,7 @@ import operator
 import numpy as np
 import pytest
 
-from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.backends.gpu.context import GpuContext
 from tests.backends.gpu import surface
 from tests.backends.gpu.stand_in import library as xp
 

@@ -10,12 +10,12 @@ import pytest
 
 from benchmarks.gpu.pipeline import layers
 from cfgraph import Session
+from cfgraph.backends.gpu.context import GpuContext
+from cfgraph.backends.gpu.plan import SharedVariables
+from cfgraph.backends.gpu.stream import SMALL_COPY, GpuMessage, GpuStream
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import Variable
-from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.plan import SharedVariables
-from cfgraph.runtime.gpu.stream import SMALL_COPY, GpuMessage, GpuStream
 from tests.backends.gpu import cuda
 from tests.backends.gpu.stand_in import library
 

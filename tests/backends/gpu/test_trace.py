@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.runtime.trace.export import ChromeWriter
 from tests.backends.gpu.stand_in import library
 from tests.backends.gpu.test_run import CROSSING

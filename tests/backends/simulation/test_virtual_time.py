@@ -14,7 +14,7 @@ import cfgraph
 from cfgraph.errors import ExecutionError, InvalidInput, UsageError
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import AbstractTensor
-from cfgraph.runtime.clock.cost_model import CostModel, read_costs
+from cfgraph.runtime.cost_model import CostModel, read_costs
 from examples.paper.distributed_loops import counting_loop
 from tests.recorder import Recorder
 from tests.runtime.graphs import session

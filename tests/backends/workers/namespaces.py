@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cfgraph.runtime.remote.processes import ProcessHandle, ProcessTransport
+from cfgraph.backends.workers.processes import ProcessHandle, ProcessTransport
 
 _NETWORK = "10.231.77"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cfgraph.runtime.remote.processes import ProcessTransport
+from cfgraph.backends.workers.processes import ProcessTransport
 from tests.runtime.partitioned_graphs import counting
 
 

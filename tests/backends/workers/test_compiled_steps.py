@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.workers import compiled_step
+from cfgraph.backends.workers.projection import Projection
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.runtime.remote import compiled_step
-from cfgraph.runtime.remote.projection import Projection
 from tests.backends.workers.threads import Threads, slow_down
 from tests.passes.random_programs import random_programs
 from tests.runtime.compiled.agreement import disagreement, outcome

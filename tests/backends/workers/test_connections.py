@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.runtime.remote.codec import DecodeError
-from cfgraph.runtime.remote.connections import Mesh, PeerLost
-from cfgraph.runtime.remote.shared_memory import HOST_BYTES, SharedArrays, host_identity
+from cfgraph.backends.workers.codec import DecodeError
+from cfgraph.backends.workers.connections import Mesh, PeerLost
+from cfgraph.backends.workers.shared_memory import HOST_BYTES, SharedArrays, host_identity
 
 SECRET = b"secret"
 

@@ -10,7 +10,7 @@ import pytest
 import cfgraph
 from benchmarks.delayed_workers import DelayedWorkers
 from benchmarks.workers import pipelined
-from cfgraph.runtime.remote.processes import Processes
+from cfgraph.backends.workers.processes import Processes
 from tests.backends.workers.threads import Threads
 from tests.conformance import recorded
 from tests.conformance.test_partitioned import CASES, cut

@@ -23,9 +23,9 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.workers import processes
+from cfgraph.backends.workers.processes import ProcessHandle
 from cfgraph.errors import WorkerLost
-from cfgraph.runtime.remote import processes
-from cfgraph.runtime.remote.processes import ProcessHandle
 from tests.backends.workers.threads import ThreadHandle, Threads
 from tests.runtime.partitioned_graphs import counting, partitioned
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.workers import processes
+from cfgraph.backends.workers.connections import PeerLost
+from cfgraph.backends.workers.processes import ProcessHandle, ProcessTransport
+from cfgraph.backends.workers.shared_memory import MIN_SHARED_BYTES
+from cfgraph.backends.workers.workers import PingMonitor, WorkerDied
 from cfgraph.errors import ExecutionError, WorkerLost
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.remote import processes
-from cfgraph.runtime.remote.connections import PeerLost
-from cfgraph.runtime.remote.processes import ProcessHandle, ProcessTransport
-from cfgraph.runtime.remote.shared_memory import MIN_SHARED_BYTES
-from cfgraph.runtime.remote.workers import PingMonitor, WorkerDied
 from tests.backends.workers.test_workers import SENT, VARIABLES
 from tests.backends.workers.threads import Threads
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.runtime.remote import on_ray
-from cfgraph.runtime.remote.on_ray import Ray, RayTransport, WorkerActor
-from cfgraph.runtime.remote.worker import Worker
+from cfgraph.backends.workers import on_ray
+from cfgraph.backends.workers.on_ray import Ray, RayTransport, WorkerActor
+from cfgraph.backends.workers.worker import Worker
 from tests.conformance import recorded
 from tests.conformance.test_partitioned import CASES, cut
 from tests.runtime.partitioned_graphs import counting

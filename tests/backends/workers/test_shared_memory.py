@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.runtime.remote import shared_memory
-from cfgraph.runtime.remote.codec import DecodeError
-from cfgraph.runtime.remote.shared_memory import (
+from cfgraph.backends.workers import shared_memory
+from cfgraph.backends.workers.codec import DecodeError
+from cfgraph.backends.workers.shared_memory import (
     HOST_BYTES,
     MIN_SHARED_BYTES,
     SharedArrays,

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.workers import connections
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError, WorkerLost
 from cfgraph.limits import Limits
-from cfgraph.runtime.remote import connections
 from tests.backends.workers.threads import Threads, slow_down
 from tests.recorder import Recorder
 from tests.runtime.partitioned_graphs import A, B, counting, partitioned
@@ -300,7 +300,7 @@ def test_workers_forget_runs_that_the_session_has_dropped(
                 session.run([fetch], {"n": number}, trace=trace)
             for handle in session._workers.handles:  # type: ignore[union-attr]
                 worker = handle.worker  # type: ignore[union-attr]
-                for prepared in (worker._loaded, worker._simulators, worker._compiled):
+                for prepared in (worker._loaded, worker._drivers, worker._compiled):
                     assert len(prepared) <= 4  # two, the last, and the next
 
 

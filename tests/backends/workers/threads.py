@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from cfgraph.backends.workers.worker import Worker
+from cfgraph.backends.workers.workers import WorkerDied
 from cfgraph.runtime.engine import plan
-from cfgraph.runtime.remote.worker import Worker
-from cfgraph.runtime.remote.workers import WorkerDied
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfgraph.runtime.remote.worker import Worker
+from cfgraph.backends.workers.worker import Worker
 from tests.backends.workers.threads import ThreadHandle, Threads, ThreadTransport
 
 _DELAYED = 0.4  # of all calls

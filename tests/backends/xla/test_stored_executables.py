@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.runtime import xla_tier
+from cfgraph.backends.xla import compile as jax_compile
+from cfgraph.backends.xla import stored_executables
+from cfgraph.backends.xla import tier as xla_tier
+from cfgraph.backends.xla.compiled_cluster import Compilation
+from cfgraph.backends.xla.tier import Phase, RepeatedRun
 from cfgraph.runtime.code_cache import CodeCache
-from cfgraph.runtime.compiled_cluster import Compilation
-from cfgraph.runtime.jax import compile as jax_compile
-from cfgraph.runtime.jax import stored_executables
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.xla_tier import Phase, RepeatedRun
 from tests.backends.xla.test_xla_tier import TRAINING, at_once, initialized, phase, steps
 from tests.command_fixtures import command
 from tests.runtime.compiled.test_code_cache import folder

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.runtime.jax.transfer import (
+from cfgraph.backends.xla.transfer import (
     HOST_ALIGNMENT,
     AlignedArguments,
     aligned_empty,

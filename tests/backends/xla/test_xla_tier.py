@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.xla import tier as xla_tier
+from cfgraph.backends.xla.cluster_runner import ClusterRunner, SignatureCounts
+from cfgraph.backends.xla.compile import CompiledFunction
+from cfgraph.backends.xla.tier import Phase, RepeatedRun
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime import xla_tier
-from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
-from cfgraph.runtime.jax.compile import CompiledFunction
 from cfgraph.runtime.preparation import prepared_runs
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.xla_tier import Phase, RepeatedRun
 from tests.recorder import Recorder
 
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")

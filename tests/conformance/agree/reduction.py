@@ -9,10 +9,10 @@ from typing import Any
 import tensorflow
 
 import cfgraph
-from cfgraph.compare.equivalence import ComparisonRunOptions
-from cfgraph.compare.reduce import subject as reduced
-from cfgraph.compare.reduce.reduce_graph import reduce_graph
-from cfgraph.compare.sample_point import SampleOptions
+from cfgraph.comparison.equivalence import ComparisonRunOptions
+from cfgraph.comparison.reduce import subject as reduced
+from cfgraph.comparison.reduce.reduce_graph import reduce_graph
+from cfgraph.comparison.sample_point import SampleOptions
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
 from tests.conformance.agree.programs import dense_gradients

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from cfgraph.console.mcp.answers import bounded
-from cfgraph.console.mcp.calls import Lifeline, ToolAnswer, ToolRunner
-from cfgraph.console.mcp.roots import Roots
-from cfgraph.console.mcp.tools import TOOLS, find_tool
 from cfgraph.errors import UsageError
+from cfgraph.integrations.mcp.answers import bounded
+from cfgraph.integrations.mcp.calls import Lifeline, ToolAnswer, ToolRunner
+from cfgraph.integrations.mcp.roots import Roots
+from cfgraph.integrations.mcp.tools import TOOLS, find_tool
 
 needs_sdk = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra `mcp` is not installed")
 READERS = {"show", "check", "explain", "explain_code", "diff", "run", "extract", "cluster"}

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.console.model_explorer.graph_json import graph_collection
-from cfgraph.console.model_explorer.identifiers import graph_members
-from cfgraph.console.model_explorer.node_data import node_data
 from cfgraph.console.views.selection import GraphView
+from cfgraph.integrations.model_explorer.graph_json import graph_collection
+from cfgraph.integrations.model_explorer.identifiers import graph_members
+from cfgraph.integrations.model_explorer.node_data import node_data
 from tests.cli.chromium import Chromium, program
 
 HAS_PACKAGE = find_spec("model_explorer") is not None

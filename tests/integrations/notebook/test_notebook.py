@@ -20,8 +20,8 @@ import cfgraph
 from cfgraph.analysis.check import CheckReport
 from cfgraph.analysis.findings import Finding
 from cfgraph.cli.output import Column, OutputTable
-from cfgraph.console import notebook
 from cfgraph.console.html_page import HtmlPage
+from cfgraph.integrations.notebook import display as notebook
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.outcome import Report

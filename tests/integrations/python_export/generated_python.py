@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-_IMPORTS = {"numpy", "cfgraph.runtime.decompiled.script", "cfgraph.script"}
+_IMPORTS = {"numpy", "cfgraph.integrations.python_export.script", "cfgraph.script"}
 _ATTRIBUTES = {"np", "script"}
 _STATEMENTS = (
     ast.FunctionDef,

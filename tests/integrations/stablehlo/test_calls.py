@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from cfgraph.errors import CfgraphError, ExecutionError
+from cfgraph.integrations.stablehlo.module_process import module_bodies, run_module
 from cfgraph.limits import limited
 from cfgraph.ops.opdef.stablehlo_modules import ModuleCall
-from cfgraph.runtime.stablehlo.module_process import module_bodies, run_module
 
 pytest.importorskip("jax", reason="needs the extra xla")
 
@@ -140,7 +140,7 @@ _MANY = """
 import resource
 import jax.export
 import numpy as np
-from cfgraph.runtime.stablehlo.module_process import run_module
+from cfgraph.integrations.stablehlo.module_process import run_module
 from tests.integrations.stablehlo.test_calls import exported
 
 values = np.ones((100, 1 << 14), np.float32)

@@ -15,7 +15,7 @@ from cfgraph.cli.json_output import schema
 from cfgraph.console.graph_files import read_graph
 from cfgraph.console.picture.pages import page_model
 from cfgraph.console.views.selection import GraphView, nodes_to_show
-from cfgraph.runtime.stablehlo.module_process import module_bodies
+from cfgraph.integrations.stablehlo.module_process import module_bodies
 from tests.command_fixtures import Command
 from tests.integrations.stablehlo.programs import recorded
 from tests.integrations.stablehlo.test_calls import artifact, nested_cases

@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 
-from cfgraph.compare.tensorflow.modes import Mode
-from cfgraph.compare.tensorflow.worker import serve
+from cfgraph.integrations.tensorflow.modes import Mode
+from cfgraph.integrations.tensorflow.worker import serve
 from cfgraph.processes.messages import ProcessMessage
 
 

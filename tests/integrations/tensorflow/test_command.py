@@ -11,10 +11,10 @@ import pytest
 
 import cfgraph
 from cfgraph.cli.json_output import schema
-from cfgraph.compare.differences import RunDiff
-from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
-from cfgraph.compare.tensorflow.processes import ModePool
-from cfgraph.console.comparisons.diff_modes import ModeOptions
+from cfgraph.comparison.differences import RunDiff
+from cfgraph.integrations.tensorflow.diff_modes import ModeOptions
+from cfgraph.integrations.tensorflow.mode_oracle import ModeOracle
+from cfgraph.integrations.tensorflow.processes import ModePool
 
 WORKER = Path(__file__).with_name("misbehaving_worker.py")
 COMMAND = (sys.executable, str(WORKER))

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.compare.equivalence import ComparisonRunOptions
-from cfgraph.compare.reduce.subject import Subject
-from cfgraph.compare.tensorflow.mode_comparison import compare_modes
-from cfgraph.compare.tensorflow.modes import MODES
-from cfgraph.compare.tensorflow.processes import ModeFailure, ModePool, TensorFlowHost
-from cfgraph.compare.tensorflow.reduce_mode import start_oracle
+from cfgraph.comparison.equivalence import ComparisonRunOptions
+from cfgraph.comparison.reduce.subject import Subject
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
+from cfgraph.integrations.tensorflow.mode_comparison import compare_modes
+from cfgraph.integrations.tensorflow.modes import MODES
+from cfgraph.integrations.tensorflow.processes import ModeFailure, ModePool, TensorFlowHost
+from cfgraph.integrations.tensorflow.reduce_mode import start_oracle
 from cfgraph.limits import limited
 from cfgraph.processes.messages import (
     ConnectionEnded,
@@ -63,7 +63,7 @@ def planted() -> cfgraph.Graph:
     return cfgraph.loads("\n".join(["versions producer=1", *lines]).encode())
 
 
-def compare(pool: ModePool, fetch: str) -> cfgraph.compare.differences.RunDiff:
+def compare(pool: ModePool, fetch: str) -> cfgraph.comparison.differences.RunDiff:
     return compare_modes(pool, planted(), MODE, options=ComparisonRunOptions(fetches=(fetch,)))
 
 
@@ -98,7 +98,7 @@ def test_a_failing_process_is_a_finding(
         if fault == "hang":
             shorter.setattr(pool, "seconds", 0.5)
         elif fault == "stops_listening":
-            shorter.setattr("cfgraph.compare.tensorflow.processes._GRACE_SECONDS", 0.1)
+            shorter.setattr("cfgraph.integrations.tensorflow.processes._GRACE_SECONDS", 0.1)
         delta = compare(pool, fault)
     assert isinstance(delta.failure, ExecutionError)
     assert delta.failure.message.startswith(message)

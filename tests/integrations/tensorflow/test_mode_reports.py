@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.compare.equivalence import ComparisonRunOptions
-from cfgraph.compare.sample_point import SampleOptions
-from cfgraph.compare.tensorflow.culprit import Culprit
-from cfgraph.compare.tensorflow.modes import MODES
-from cfgraph.compare.tensorflow.processes import ModePool
-from cfgraph.compare.tensorflow.reduce_mode import start_oracle
-from cfgraph.console.comparisons.mode_report import ModeFault, issue_text, simplest_fault
-from cfgraph.console.comparisons.mode_script import array_literal, repro_script, text_literal
+from cfgraph.comparison.equivalence import ComparisonRunOptions
+from cfgraph.comparison.sample_point import SampleOptions
+from cfgraph.integrations.tensorflow.culprit import Culprit
+from cfgraph.integrations.tensorflow.mode_report import ModeFault, issue_text, simplest_fault
+from cfgraph.integrations.tensorflow.mode_script import array_literal, repro_script, text_literal
+from cfgraph.integrations.tensorflow.modes import MODES
+from cfgraph.integrations.tensorflow.processes import ModePool
+from cfgraph.integrations.tensorflow.reduce_mode import start_oracle
 
 COMMAND = (sys.executable, str(Path(__file__).parent / "misbehaving_worker.py"))
 MODE = MODES["autojit"]

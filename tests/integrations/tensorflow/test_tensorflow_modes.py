@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.compare.differences import RunDiff, ValueMismatch
-from cfgraph.compare.equivalence import ComparisonRunOptions
-from cfgraph.compare.sample_point import SampleOptions
-from cfgraph.compare.tensorflow.mode_comparison import compare_modes
-from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
-from cfgraph.compare.tensorflow.modes import MODES
-from cfgraph.compare.tensorflow.processes import ModePool
-from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
-from cfgraph.console.comparisons.mode_report import ModeFault, simplest_fault, write_report
-from cfgraph.console.comparisons.mode_script import repro_script
+from cfgraph.comparison.differences import RunDiff, ValueMismatch
+from cfgraph.comparison.equivalence import ComparisonRunOptions
+from cfgraph.comparison.sample_point import SampleOptions
 from cfgraph.errors import Unsupported, UsageError
+from cfgraph.integrations.tensorflow.mode_comparison import compare_modes
+from cfgraph.integrations.tensorflow.mode_oracle import ModeOracle
+from cfgraph.integrations.tensorflow.mode_report import ModeFault, simplest_fault, write_report
+from cfgraph.integrations.tensorflow.mode_script import repro_script
+from cfgraph.integrations.tensorflow.modes import MODES
+from cfgraph.integrations.tensorflow.processes import ModePool
+from cfgraph.integrations.tensorflow.reduce_mode import reduce_mode, start_oracle
 from tests.analysis.graph_text import graph
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

@@ -1,0 +1,1 @@
+"""What needs a device or other processes: XLA, GPUs, workers, and the simulation of devices."""

@@ -1,0 +1,1 @@
+"""Runs on a virtual clock, and runs without values."""

@@ -1,0 +1,317 @@
+"""Lowering of a function body, with the loops and conditionals in it, to jax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any, Final, NamedTuple, NoReturn
+
+from cfgraph.backends.xla.deferred_checks import all_hold, current_guard
+from cfgraph.backends.xla.tensor_lists import JaxTensorList, list_kernel
+from cfgraph.errors import Unsupported
+from cfgraph.ir import registry
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.graph import Node
+from cfgraph.ops.kernels.array_namespace import collected_checks, require
+from cfgraph.ops.opdef.facts import CallKind
+from cfgraph.ops.opdef.function_bodies import (
+    called_functions,
+    compile_time_nodes,
+    constant_slots,
+    execution_order,
+    loop_invariant_arguments,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
+from cfgraph.runtime.straight_line import (
+    KernelBinder,
+    StraightLine,
+    branch_number,
+    compile_numpy,
+    is_known,
+    numpy_control_kernel,
+    pure_kernels,
+    traced_kernels,
+)
+
+
+class _TracingStep:
+    """Placeholder of the step during tracing; every access fails."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = "it depends on the state of the run"
+        raise Unsupported(message)
+
+
+TRACING_STEP: Final[Any] = _TracingStep()
+
+
+# XLA multiplies the sizes of a value as 64-bit integers with a sign
+_MAX_ELEMENTS: Final = 1 << 62
+
+
+class JaxLine(NamedTuple):
+    """A body for jax to trace. Its scope collects conditions, certainly if `has_checks`."""
+
+    line: StraightLine
+    has_checks: bool
+    has_loops: bool
+
+
+def jax_line(
+    jax: Any, function: FunctionGraph, instances: FunctionInstances, *, guarded: bool = False
+) -> JaxLine:
+    """A function's body for jax to trace. Raises Unsupported, with the node, if impossible.
+
+    The loops of a `guarded` one look at the limits of `guarded_loops`, in checks.
+    """
+    order = execution_order(function)
+    static = compile_time_nodes(order, lambda node, op: constant_slots(node, op, instances))
+    ordinary = _with_bounded_results(
+        _without_stateful_ops(traced_kernels(jax.numpy, static)), jax.Array
+    )
+
+    has_checks = has_loops = False
+
+    def bind(node: Node, op: type[Op]) -> Kernel:
+        nonlocal has_checks, has_loops
+        inner = called_functions(node, op, instances)
+        if not inner:
+            on_lists = list_kernel(jax, node, op)
+            has_checks |= on_lists is not None
+            return on_lists or ordinary(node, op)
+        lines = [
+            jax_line(jax, _without_effects(body), instances, guarded=guarded) for body in inner
+        ]
+        known_kernel = numpy_control_kernel(
+            node, op, [compile_numpy(body, instances, pure_kernels(numpy_kernel)) for body in inner]
+        )
+        is_loop = op.calls.kind == "while"
+        has_loops |= is_loop or any(line.has_loops for line in lines)
+        has_checks |= any(line.has_checks for line in lines) or (is_loop and guarded)
+        if is_loop:
+            traced: Kernel = _Loop(jax, lines, loop_invariant_arguments(inner[1])).run
+        elif op.calls.kind == "call":
+            traced = partial(lines[0].line.run, TRACING_STEP)
+        else:
+            traced = _conditional(jax, lines, op.calls.kind)
+        if node not in static:
+            return traced
+        return lambda *values: (
+            known_kernel(*values) if all(map(is_known, values)) else traced(*values)
+        )
+
+    line = StraightLine(function, bind)
+    return JaxLine(line, has_checks, has_loops)
+
+
+def _without_effects(function: FunctionGraph) -> FunctionGraph:
+    """The function. Raises Unsupported if it has effects, since tracing may run it repeatedly."""
+    refuse = pure_kernels(lambda node, op: lambda: None)
+    for node in execution_order(function):
+        op = registry.lookup(node.op)
+        if op is not None:
+            refuse(node, op)
+    return function
+
+
+def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
+    """Reject stateful ops, except ops whose only state is variables."""
+
+    def bound(node: Node, op: type[Op]) -> Kernel:
+        types = registry.input_types(node) or []
+        if op.effects.stateful and not any(dtype.kind == "resource" for dtype in types):
+            message = f"{node.op} has effects and cannot be compiled"
+            raise Unsupported(message, node=node)
+        is_forwarded = op.aliasing.is_identity and not any(
+            dtype.kind == "string" for dtype in types
+        )
+        if not is_forwarded and any(dtype.kind in ("string", "variant") for dtype in types):
+            message = f"{node.op} on {types[0]} cannot be compiled"
+            raise Unsupported(message, node=node)
+        return bind(node, op)
+
+    return bound
+
+
+def _with_bounded_results(bind: KernelBinder, array: type[Any]) -> KernelBinder:
+    """Reject values whose sizes XLA cannot multiply, which ends its process: empty ones, too."""
+
+    def bound(node: Node, op: type[Op]) -> Kernel:
+        kernel = bind(node, op)
+
+        def compute(*inputs: Any) -> Any:
+            result = kernel(*inputs)
+            for value in result if isinstance(result, tuple | list) else (result,):
+                dims = value.shape if isinstance(value, array) else ()
+                if prod(filter(None, dims)) > _MAX_ELEMENTS:
+                    raise Unsupported(f"XLA has no value of shape {list(dims)}", node=node)
+            return result
+
+        return compute
+
+    return bound
+
+
+class _Loop:
+    """A loop as a kernel; invariant values are not carried, and stay constant if they were.
+
+    A loop with checks carries their conjunction as the last value, and ends when one fails; a
+    guarded one carries the number of its iterations before it. Tracing finds the checks of kernels:
+    the loop is then traced again.
+    """
+
+    def __init__(self, jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -> None:
+        self.jax = jax
+        self.condition, self.body = (_as_tuple(line) for line in lines)
+        self.carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
+        # as far as earlier traces have found checks
+        self.condition_has_checks, self.body_has_checks = (line.has_checks for line in lines)
+
+    def run(self, *values: Any) -> Any:
+        """Trace the loop with these first values."""
+        trace = _LoopTrace(self, values)
+        result = trace.run()
+        if not trace.is_complete:
+            result = _LoopTrace(self, values).run()
+        return result[0] if len(result) == 1 else tuple(result) if result else None
+
+
+class _LoopTrace:
+    """One trace of a loop, with the checks that are known before it."""
+
+    def __init__(self, loop: _Loop, values: Sequence[Any]) -> None:
+        self.loop, self.values = loop, values
+        self.guard = current_guard()
+        self.repeats_condition = loop.condition_has_checks
+        self.has_checks = (
+            loop.condition_has_checks or loop.body_has_checks or self.guard is not None
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the trace has found no further checks."""
+        loop = self.loop
+        return loop.condition_has_checks == self.repeats_condition and (
+            self.has_checks or not loop.body_has_checks
+        )
+
+    def run(self) -> list[Any]:
+        """The values after the loop."""
+        loop, jax = self.loop, self.loop.jax
+        start = tuple(_as_jax(jax, self.values[index]) for index in loop.carried)
+        start += _counters(jax, guarded=self.guard is not None, checked=self.has_checks)
+        start = _with_list_shapes(jax, self._step, start)
+        state = jax.lax.while_loop(self._continues, self._step, start) if start else start
+        result = self._all_values(state)
+        if self.is_complete:
+            if self.has_checks:
+                require(state[-1])
+            if self.repeats_condition:
+                loop.condition(*result)
+        return result
+
+    def _all_values(self, state: Sequence[Any]) -> list[Any]:
+        """The values of the loop, of which the state has those that are carried."""
+        values = list(self.values)
+        for index, value in zip(self.loop.carried, state, strict=False):
+            values[index] = value
+        return values
+
+    def _continues(self, state: Any) -> Any:
+        """True if the condition of the loop and all checks so far hold in a state."""
+        loop, jax = self.loop, self.loop.jax
+        with collected_checks() as checks:
+            holds = jax.numpy.asarray(loop.condition(*self._all_values(state))[0])
+        loop.condition_has_checks |= bool(checks)
+        return jax.numpy.logical_and(holds, state[-1]) if self.has_checks else holds
+
+    def _step(self, state: Any) -> Any:
+        """The state after an iteration."""
+        loop, jax = self.loop, self.loop.jax
+        values = self._all_values(state)
+        with collected_checks() as checks:
+            if self.repeats_condition:  # the condition itself returns no checks
+                loop.condition(*values)
+            results = loop.body(*values)
+        loop.body_has_checks |= bool(checks)
+        after = tuple(_as_jax(jax, results[index]) for index in loop.carried)
+        if self.guard is not None:
+            count = state[-2] + 1
+            checks.append(self.guard.holds(jax, count, after))
+            after += (count,)
+        return (*after, all_hold(jax, [state[-1], *checks])) if self.has_checks else after
+
+
+def _counters(jax: Any, *, guarded: bool, checked: bool) -> tuple[Any, ...]:
+    """The initial number of iterations of a guarded loop, and conjunction of its checks."""
+    return (jax.numpy.int64(0),) * guarded + (jax.numpy.bool_(True),) * checked
+
+
+def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ...]) -> Any:
+    """The first state of a loop; a list without a shape gets that of the list after the body."""
+    if not any(isinstance(value, JaxTensorList) and value.data is None for value in start):
+        return start
+    results = jax.eval_shape(body, start)
+    return tuple(
+        a.shaped(jax, b) if isinstance(a, JaxTensorList) else a
+        for a, b in zip(start, results, strict=True)
+    )
+
+
+def _conditional(jax: Any, lines: Sequence[JaxLine], kind: CallKind) -> Kernel:
+    """A conditional; only the taken branch if the predicate or index is constant.
+
+    Branches with checks return their conjunction as the last value. Tracing finds the checks of
+    kernels: the conditional is then traced again.
+    """
+    branches = [_as_tuple(line) for line in lines]
+    has_checks = any(line.has_checks for line in lines)
+
+    def on_arrays(
+        branch: Callable[..., tuple[Any, ...]], returns_checks: bool, *values: Any
+    ) -> Any:
+        nonlocal has_checks
+        with collected_checks() as checks:
+            results = tuple(_as_jax(jax, value) for value in branch(*values))
+        has_checks |= bool(checks)
+        return (*results, all_hold(jax, checks)) if returns_checks else results
+
+    def traced(selector: Any, returns_checks: bool, *values: Any) -> Any:
+        bound = [partial(on_arrays, branch, returns_checks, *values) for branch in branches]
+        if kind == "if":
+            return jax.lax.cond(selector, *bound)
+        last = len(bound) - 1
+        is_valid = (selector >= 0) & (selector < last)
+        return jax.lax.switch(jax.numpy.where(is_valid, selector, last), bound)
+
+    def run(selector: Any, *values: Any) -> Any:
+        if is_known(selector):
+            result = branches[branch_number(kind, selector, len(branches))](*values)
+        else:
+            returns_checks = has_checks
+            result = traced(selector, returns_checks, *values)
+            if has_checks and not returns_checks:
+                result, returns_checks = traced(selector, True, *values), True
+            if returns_checks:
+                *result, holds = result
+                require(holds)
+        return result[0] if len(result) == 1 else tuple(result) if result else None
+
+    return run
+
+
+def _as_jax(jax: Any, value: Any) -> Any:
+    """The value as a jax array or tensor list."""
+    return value if isinstance(value, JaxTensorList) else jax.numpy.asarray(value)
+
+
+def _as_tuple(body: JaxLine) -> Callable[..., tuple[Any, ...]]:
+    """A callable of the body whose result is always a tuple."""
+    run, count = body.line.run, len(body.line.returned)
+
+    def call(*values: Any) -> tuple[Any, ...]:
+        result = run(TRACING_STEP, *values)
+        return result if count > 1 else (result,) if count else ()
+
+    return call

@@ -1,0 +1,282 @@
+"""The tier above generated code: a run that a session repeats moves to XLA where that pays.
+
+    generated code ──its time exceeds twice what compiling takes──▶ trial ──▶ XLA
+                                                                      └────▶ generated code
+
+As in a just-in-time compiler, time that was spent predicts time that will be: a single run never
+pays for a compilation. Each combination of feed shapes is decided by itself. The time to compile is
+estimated from the nodes of the run. The trial runs both in turn and compares their times: after a
+compilation the same code of a process may take longer than before.
+
+A session with a cache stores that a run moved to XLA, and how long it took to start: a later
+process, which finds the executable there, moves as soon as that is paid once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cfgraph.backends.xla.cluster_runner import ClusterRunner, SignatureCounts
+from cfgraph.ir.graph import Node
+from cfgraph.ir.units import format_duration
+from cfgraph.ops.families.constants import Const
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.op import is_product, lookup
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.code_cache import CacheEntry
+
+# seconds of a compilation, fitted to recorded models: 0.3 to 4 times the time that it takes
+_COMPILE_BASE: Final = 0.2
+_COMPILE_PER_NODE: Final = 0.0025
+_COMPILE_PER_PRODUCT: Final = 0.04
+_COMPILE_PER_DRAW: Final = 0.025
+_IMPORT_JAX: Final = 0.5
+# the share of a compilation that remains where a cache has the executable: tracing and reading
+_STORED_SHARE: Final = 0.5
+# seconds of generated code per estimated second of compiling, before XLA compiles
+PAYMENT: Final = 2.0
+# the share of it for a run that has moved to XLA in an earlier process
+_MOVED_BEFORE_SHARE: Final = 0.5
+# runs that are compared, of both engines
+_TRIAL_RUNS: Final = 5
+# XLA must take at most this fraction of the time of generated code
+_WORTH: Final = 0.9
+# runs that may compile, and later runs that may meet a signature that is not compiled
+_MAX_COMPILING_RUNS: Final = 3
+_MAX_MISSES: Final = 3
+# combinations of feed shapes of a run that may move to XLA
+_MAX_SHAPES: Final = 8
+
+
+def compile_seconds(nodes: Iterable[Node]) -> float:
+    """The estimated seconds that XLA takes to compile the nodes of a run."""
+    work = [node for node in nodes if _computes(node)]
+    products = sum(map(is_product, work))
+    draws = sum(_draws(node.op) for node in work)
+    return (
+        _COMPILE_BASE
+        + _COMPILE_PER_NODE * len(work)
+        + _COMPILE_PER_PRODUCT * products
+        + _COMPILE_PER_DRAW * draws
+    )
+
+
+def _computes(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and not (op.aliasing.is_identity or op.role or issubclass(op, Const))
+
+
+def _draws(name: str) -> bool:
+    """True for an op that draws random numbers."""
+    op = lookup(name)
+    return op is not None and op.effects.random
+
+
+class Phase(Enum):
+    """The engine of a repeated run."""
+
+    GENERATED = "generated code"
+    TRIAL = "XLA, compared with generated code"
+    XLA = "XLA"
+    REJECTED = "generated code, after XLA was rejected"
+
+
+@dataclass(slots=True)
+class RunTimes:
+    """The number of runs, their total seconds, and the seconds of the last ones."""
+
+    count: int = 0
+    total: float = 0.0
+    last: deque[float] = field(default_factory=lambda: deque(maxlen=_TRIAL_RUNS))
+
+    def add(self, seconds: float) -> None:
+        """Count a run."""
+        self.count += 1
+        self.total += seconds
+        self.last.append(seconds)
+
+    @property
+    def least(self) -> float:
+        """The least of the last times."""
+        return min(self.last.copy())  # another thread may add one meanwhile
+
+
+class RepeatedRun:
+    """Times and phase of one run with feeds of the same shapes.
+
+    `estimate` is the seconds that compiling takes, unless the `entry` of a cache has them.
+    """
+
+    def __init__(self, estimate: float, entry: CacheEntry | None = None) -> None:
+        self._entry = entry
+        stored = None if entry is None else _stored_seconds(entry)
+        self.has_moved_before = stored is not None
+        self.estimate = estimate if stored is None else min(stored, estimate)
+        self.phase = Phase.GENERATED
+        self.generated, self.xla = RunTimes(), RunTimes()
+        # runs that compile, and those of generated code in turn with runs of XLA
+        self.compiling, self.compared = RunTimes(), RunTimes()
+        self.misses = 0
+        self.reason = ""
+
+    @property
+    def uses_xla(self) -> bool:
+        """True if the next run is one of XLA: in a trial, every other run."""
+        is_turn = self.phase is Phase.TRIAL and self.xla.count <= self.compared.count
+        return is_turn or self.phase is Phase.XLA
+
+    @property
+    def may_use_xla(self) -> bool:
+        """True if a later run may be one of XLA."""
+        return self.phase in (Phase.TRIAL, Phase.XLA)
+
+    @property
+    def is_rejected(self) -> bool:
+        """True if generated code runs from now on, and no times are needed."""
+        return self.phase is Phase.REJECTED
+
+    @property
+    def may_compile(self) -> bool:
+        """True if the next run may compile."""
+        return self.phase is Phase.TRIAL and self.compiling.count < _MAX_COMPILING_RUNS
+
+    def run(self, work: Callable[[], None], clusters: ClusterRunner | None) -> None:
+        """Run once, and count the run: one of XLA, with its clusters, or of generated code."""
+        signatures = None if clusters is None else clusters.signatures
+        if signatures is not None:
+            signatures.start_run(may_compile=self.may_compile)
+        start = clock()
+        try:
+            work()
+        finally:
+            if signatures is not None and signatures.failed:
+                self.reject(signatures.failed)
+        if signatures is None:
+            self.add_generated(clock() - start)
+        elif not signatures.failed:
+            self.add_xla(clock() - start, signatures)
+
+    def add_generated(self, seconds: float) -> None:
+        """Count a run of generated code; the next may be the first of XLA."""
+        if self.phase is Phase.TRIAL:
+            self.compared.add(seconds)
+            self._end_trial()
+            return
+        self.generated.add(seconds)
+        needed = PAYMENT * (self.estimate + (0.0 if "jax" in sys.modules else _IMPORT_JAX))
+        if self.has_moved_before:
+            needed *= _MOVED_BEFORE_SHARE
+        is_paid = self.generated.total > needed and self.generated.count >= _TRIAL_RUNS
+        if self.phase is Phase.GENERATED and is_paid:
+            self.phase = Phase.TRIAL
+
+    def add_xla(self, seconds: float, signatures: SignatureCounts) -> None:
+        """Count a run of XLA, after which it may be rejected."""
+        if signatures.compiled:
+            self.compiling.add(seconds)
+            return
+        if signatures.missed:
+            self.misses += 1
+            if self.misses > _MAX_MISSES or self.phase is Phase.TRIAL:
+                self.reject("shapes or constants in it change from run to run")
+            return
+        self.xla.add(seconds)
+        if self.phase is Phase.TRIAL:
+            self._end_trial()
+
+    def _end_trial(self) -> None:
+        """Decide for an engine if both have run often enough."""
+        if min(self.xla.count, self.compared.count) < _TRIAL_RUNS:
+            return
+        if self.xla.least > _WORTH * self.compared.least:
+            self.reject(f"it takes {self._times}")
+        else:
+            self.phase = Phase.XLA
+            share = 1.0 if self.has_moved_before else _STORED_SHARE
+            self._store({"seconds": share * self.compiling.total})
+
+    def reject(self, reason: str) -> None:
+        """Use generated code from now on."""
+        self.phase, self.reason = Phase.REJECTED, reason
+        if self.has_moved_before:
+            self._store({})
+
+    def _store(self, times: dict[str, float]) -> None:
+        """Store what the next process has to know."""
+        if self._entry is not None:
+            self._entry.store(json.dumps(times).encode())
+
+    @property
+    def _times(self) -> str:
+        generated = _duration(self.compared.least)
+        return f"{_duration(self.xla.least)} a run, generated code {generated}"
+
+    def __str__(self) -> str:
+        compiled = f"compiled in {_duration(self.compiling.total)}"
+        match self.phase:
+            case Phase.GENERATED:
+                estimate = f"XLA would compile for about {_duration(self.estimate)}"
+                if not self.generated.count:
+                    return estimate
+                runs = f"{self.generated.count} run{'s' * (self.generated.count != 1)} took"
+                return f"{runs} {_duration(self.generated.total)}, {estimate}"
+            case Phase.TRIAL:
+                return f"XLA {compiled}, and is compared with generated code"
+            case Phase.XLA:
+                return f"XLA {compiled}, and takes {self._times}"
+        return f"XLA is not used: {self.reason}"
+
+
+def _duration(seconds: float) -> str:
+    return format_duration(seconds * 1e9)
+
+
+def _stored_seconds(entry: CacheEntry) -> float | None:
+    """The seconds that an earlier process took to start XLA for a run that moved to it, or None."""
+    try:
+        seconds = float(json.loads(entry.load() or b"{}")["seconds"])
+    except (ValueError, LookupError, TypeError, RecursionError):  # no entry, or not one of ours
+        return None
+    return seconds if 0 <= seconds < math.inf else None
+
+
+def _fed_shape(value: Any) -> Any:
+    """The shape of a fed value, or of the value of a fed variable."""
+    return getattr(value.value if isinstance(value, Variable) else value, "shape", None)
+
+
+class XlaTier:
+    """The repeated runs of one fetch-set, by the shapes of the feeds; `entry` has its code."""
+
+    def __init__(self, nodes: Iterable[Node], entry: CacheEntry | None = None) -> None:
+        self.estimate, self._entry = compile_seconds(nodes), entry
+        self._runs: dict[tuple[Any, ...], RepeatedRun] = {}
+
+    @property
+    def may_use_xla(self) -> bool:
+        """True if a run with feeds of some shapes may be one of XLA."""
+        return any(run.may_use_xla for run in list(self._runs.values()))
+
+    def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
+        """The repeated run with feeds of these shapes; None if there are too many."""
+        shapes = tuple(
+            [value.shape if type(value) is np.ndarray else _fed_shape(value) for value in feeds]
+        )
+        run = self._runs.get(shapes)
+        if run is None and len(self._runs) < _MAX_SHAPES:
+            entry = self._entry
+            if entry is not None:
+                entry = replace(entry, parts=(*entry.parts, "xla", shapes))
+            run = self._runs.setdefault(shapes, RepeatedRun(self.estimate, entry))
+        return run

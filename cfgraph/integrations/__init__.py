@@ -1,0 +1,1 @@
+"""What needs another program or another format."""

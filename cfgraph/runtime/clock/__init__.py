@@ -1,1 +1,0 @@
-"""The virtual clock and its cost model."""
