@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.measurement import Row, alternating_times, best_time
 from benchmarks.peer import runner
 from cfgraph.ir.serde import graph_def
-from cfgraph.ops.kernels.packed_products import multiply_in_loop
+from cfgraph.ops.kernels.matrix_products import multiply
 from cfgraph.runtime.session import Session
 
 BOUND = "NumPy computes elementwise ops one by one, on one core"
@@ -50,7 +50,7 @@ def works(*, tiny: bool) -> Iterator[Work]:
     }
     forward, backward = _products(steps, gradient=False), _products(steps, gradient=True)
     loss, both = ["loss:0"], ["loss:0", "dW:0"]
-    yield Work("LSTM 32x256", "lstm.pb", loss, steps, 0.85, feeds, products=forward)
+    yield Work("LSTM 32x256", "lstm.pb", loss, steps, 0.85, feeds, BOUND, forward)
     yield Work(
         "LSTM 32x256 with gradient", "lstm_grad.pb", both, steps, 0.55, feeds, BOUND, backward
     )
@@ -60,22 +60,20 @@ def _products(steps: int, *, gradient: bool) -> Callable[[], None]:
     """The matrix products of an LSTM alone, as they are computed: some for many steps at once."""
     random = np.random.default_rng(0)
     weights = random.standard_normal((512, 1024)).astype(np.float32)
-    of_inputs, of_state = weights[:256], weights[256:]
+    of_state = weights[256:]
     many = -(-steps // _JOINED_STEPS)
     inputs = random.standard_normal((32 * _JOINED_STEPS, 512)).astype(np.float32)
     gates = random.standard_normal((32 * _JOINED_STEPS, 1024)).astype(np.float32)
-    x, state, dy = inputs[:, :256].copy(), inputs[:32, 256:].copy(), gates[:32]
+    dy = gates[:32]
 
     def run() -> None:
-        for _ in range(many):
-            multiply_in_loop(x, of_inputs, repeats=True)
         for _ in range(steps):
-            multiply_in_loop(state, of_state, repeats=True)
+            multiply(inputs[:32], weights)
         if gradient:
             for _ in range(steps):
-                multiply_in_loop(dy, of_state.T, repeats=True)
+                multiply(dy, of_state.T)
             for _ in range(many):
-                multiply_in_loop(inputs.T, gates)
+                multiply(inputs.T, gates)
 
     return run
 

@@ -22,7 +22,6 @@ from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.names import name_list
 from cfgraph.ir.traversal import named_devices
 from cfgraph.limits import limited, memory_errors_reported
-from cfgraph.ops.kernels.packed_products import packed_copies
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import checked_threads, limited_threads
 from cfgraph.runtime.code_cache import CodeCache
@@ -367,7 +366,6 @@ class Session:
             finally:
                 if timeline is not None:
                     timeline.graph, self._timeline = prepared.graph, timeline
-                packed_copies.clear()
                 traced = trace is not None
                 result = prepared.end(executor, repeated, values, stopped_at, traced=traced)
                 self._last = result

@@ -18,9 +18,9 @@ from cfgraph.ir.devices import host_device, short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import RendezvousKey
 from cfgraph.limits import current_limits
-from cfgraph.ops.kernels.matrix_products import evaluated
 from cfgraph.runtime.cost_model import CostModel, launches_kernel
 from cfgraph.runtime.engine.executor import Executor
+from cfgraph.runtime.engine.joint_products import evaluated
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.engine.propagate import Consumers, Fire, Iteration

@@ -38,7 +38,6 @@ from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.kernels.packed_products import packed_copies
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.passes.faulty_nodes import restore_faulty_nodes
 from cfgraph.runtime.engine.deadlock import (
@@ -49,8 +48,8 @@ from cfgraph.runtime.engine.deadlock import (
     explain_missing_fetch,
     why_not_sent,
 )
-from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.executor import MISSING
+from cfgraph.runtime.engine.joint_products import join_products
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.rendezvous import Rendezvous
@@ -229,7 +228,7 @@ class Worker:
             tuple(graph.tensor(name) for name in request.feeds),
         )
         plans = make_plans(spec, None, ClusterRunner())
-        defer_products(plans)
+        join_products(plans)
         mine = [plan for plan in plans if worker_of[plan.device] == index]
         self._loaded[request.number] = request, spec, mine
         if not request.compiles:
@@ -301,7 +300,6 @@ class Worker:
         except MemoryError:
             result.error = out_of_memory_error()
         finally:
-            packed_copies.clear()
             # the state remains: another worker may wait for a message that was not sent
             result.events = observer.events if observer is not None else ()
             if observer is not None:

@@ -19,10 +19,10 @@ from cfgraph.ir.attrs import repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text.printer import AttrPrinter
-from cfgraph.ops.kernels.matrix_products import evaluated
 from cfgraph.ops.opdef.random_streams import stream_annotations
 from cfgraph.runtime.compiled.node_writer import frame_names, is_located
 from cfgraph.runtime.compiled.value_expressions import value_expression
+from cfgraph.runtime.engine.joint_products import evaluated
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.program import Constant, NotCompiled, Program, Value
 

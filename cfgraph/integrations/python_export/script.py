@@ -32,14 +32,13 @@ from cfgraph.ir.text.lexer import LineReader
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import format_name
 from cfgraph.ir.text.values import parse_attrs
-from cfgraph.ops.kernels.matrix_products import evaluated
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.compiled.code_position import arguments_in_line, operand_names
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, stateful_kernel
 from cfgraph.runtime.compiled.value_expressions import raw, strings
 from cfgraph.runtime.engine.executor import located_error
-from cfgraph.runtime.engine.joint_products import WRAPPERS
+from cfgraph.runtime.engine.joint_products import WRAPPERS, evaluated
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.feeds.conversion import feed_value

@@ -15,7 +15,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.kernels.array_namespace import runtime_axis
-from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
+from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -35,7 +35,6 @@ class ConcatV2(Op):
     signature = "values: N*T, axis: const Tidx -> output: T"
     attrs = "N: int >= 2, Tidx: {int32, int64} = int32"
     aliasing = Aliasing(preserves_elements=True)
-    algebra = AlgebraicFacts(product_role="concatenates")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

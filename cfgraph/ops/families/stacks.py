@@ -11,7 +11,6 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
-from cfgraph.ops.kernels.matrix_products import evaluated
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, define_op
 from cfgraph.ops.opdef.resources import Resource
@@ -129,7 +128,7 @@ class StackPopV2(Op):
     signature = "handle: host resource -> elem: elem_type"
     effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(swap_role="pop")
-    kernel = staticmethod(lambda xp, elem_type, /, step, stack: evaluated(stack.pop(elem_type)))
+    kernel = staticmethod(lambda xp, elem_type, /, step, stack: stack.pop(elem_type))
 
 
 class StackCloseV2(Op):

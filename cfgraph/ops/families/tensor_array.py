@@ -10,7 +10,6 @@ from typing import Any, Final, NoReturn
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve
-from cfgraph.ops.kernels.unstacked_rows import UnstackedRows
 from cfgraph.ops.kernels.variant_math import add_values, zeros_of_dtype
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.resources import Resource
@@ -67,7 +66,6 @@ class TensorArray(Resource):
         self.name = name
         self.closed = False
         self.parts: int | None = None
-        self.rows: UnstackedRows | None = None  # the tensor that it was unstacked from
         self._xp = xp
         self._values: list[Any] = [None] * size
         self._flags = [0] * size
@@ -84,7 +82,7 @@ class TensorArray(Resource):
     def place(self, xp: ModuleType, move: Callable[[Any], Any]) -> None:
         """Move all elements to an array namespace, unless they are there."""
         if self._xp is not xp:
-            self._xp, self.rows = xp, None
+            self._xp = xp
             self._values = [
                 x if x is None or isinstance(x, tuple) else move(x) for x in self._values
             ]
@@ -200,7 +198,6 @@ class TensorArray(Resource):
     def close(self) -> None:
         """Free the content; later operations raise OpError."""
         self.closed = True
-        self.rows = None
         self._values = []
         self._flags = []
 

@@ -14,9 +14,8 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.split import split_lengths
 from cfgraph.ops.families.tensor_array import TensorArray
-from cfgraph.ops.kernels.unstacked_rows import unstacked_rows
 from cfgraph.ops.kernels.variant_math import stack_values, unstack_value, zeros_of_dtype
-from cfgraph.ops.opdef.facts import AlgebraicFacts, SideEffects
+from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -233,7 +232,6 @@ class TensorArrayReadV3(TensorArrayOp):
 
     signature = "handle: host resource, index: host int32, flow_in: float32 -> value: dtype"
     access = "read"
-    algebra = AlgebraicFacts(product_role="reads")
     gradient = staticmethod(read_gradient)
     kernel = staticmethod(lambda xp, dtype, /, step, array, index, flow: array.get(index, dtype))
     shape = staticmethod(lambda context: [UNKNOWN_SHAPE])
@@ -323,10 +321,7 @@ class TensorArrayScatterV3(TensorArrayOp):
                 f"Expected a vector of indices and as many slices of the value, but the "
                 f"shapes are {Shape(indices.shape)} and {Shape(value.shape)}"
             )
-        numbers = indices.tolist()
-        write_elements(array, numbers, unstack_value(value), T)
-        if not array.is_gradient:
-            array.rows = unstacked_rows(value, numbers)
+        write_elements(array, indices.tolist(), unstack_value(value), T)
         return flow
 
 

@@ -1,4 +1,4 @@
-"""Products of two matrices, and values such as products that are computed when first read."""
+"""Products of two matrices."""
 
 from __future__ import annotations
 
@@ -72,24 +72,3 @@ def _is_faster_transposed(left: Any, right: Any) -> bool:
         and left.dtype.kind == "f"
         and right.flags.f_contiguous
     )
-
-
-class Deferred:
-    """A value that is computed when it is first read."""
-
-    value: Any
-    shape: tuple[int, ...]
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    def write(self, out: Any) -> None:
-        """Write the value into an array of its shape."""
-        out[...] = self.value
-
-
-def evaluated(value: Any) -> Any:
-    """A value as an array, if it is deferred."""
-    return value.value if isinstance(value, Deferred) else value

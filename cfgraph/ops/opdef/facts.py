@@ -13,7 +13,7 @@ RowOperation = Literal[
     "", "all", "count", "empty", "get", "of", "pop", "push", "put", "reserve", "take"
 ]
 BooleanSemantics = Literal["", "not", "and", "or", "equal", "differ", "truth"]
-ProductRole = Literal["", "computes", "adds", "slices", "reads", "concatenates"]
+ProductRole = Literal["", "computes", "adds", "slices"]
 FileAccess = Literal["", "read", "write"]
 CallKind = Literal["", "if", "case", "while", "for", "call", "gradient", "launch"]
 
@@ -86,7 +86,7 @@ class AlgebraicFacts:
     # is complex
     neutral_second: float | None = None
     neutral_first: float | None = None
-    product_role: ProductRole = ""  # in products that are computed jointly with their reader
+    product_role: ProductRole = ""  # in joint products, which the reader computes
 
 
 @dataclass(frozen=True)

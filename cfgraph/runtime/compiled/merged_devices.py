@@ -33,7 +33,7 @@ from cfgraph.ir.traversal import ancestors, sends_by_recv
 from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.opdef.op import back_edge_of
 from cfgraph.runtime.compiled.node_writer import frame_names
-from cfgraph.runtime.engine.deferred_products import defer_products_like
+from cfgraph.runtime.engine.joint_products import join_products_like
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 from cfgraph.runtime.program import NotCompiled
 
@@ -96,7 +96,7 @@ def merge_devices(spec: RunSpec, plans: Sequence[Plan]) -> tuple[RunSpec, Plan]:
         is_cycle = error.code == _CYCLE_CODE
         reason = "wait for each other in a cycle" if is_cycle else "do not run the same loops"
         raise NotCompiled(f"devices {reason}", node) from error
-    defer_products_like(plans, plan)
+    join_products_like(plans, plan)
     return run, plan
 
 

@@ -2,8 +2,7 @@
 
 plan                 the nodes of each device, with kernels, slots, and pending counts
   references           inputs that are variables until a kernel reads them
-  deferred_products    products that are computed jointly with their readers: the choice of nodes
-  joint_products       their kernels
+  joint_products       matrix products that the node that reads them computes
 link                 a closure per node for live tokens, and one for dead ones
   control_flow_nodes   those of Switch, Merge, Enter, Exit, NextIteration, and LoopCond
   kernel_nodes         those of nodes with a kernel, and of Send and Recv

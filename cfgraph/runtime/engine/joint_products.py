@@ -1,4 +1,4 @@
-"""Kernels of matrix products that several nodes compute jointly, chosen by `deferred_products`.
+"""Matrix products that the node that reads them computes, less often or in part.
 
 The gradient of a weight in a loop is a sum with one product per iteration. Each product has a short
 inner dimension, and adding it reads and writes the whole sum:
@@ -7,35 +7,30 @@ inner dimension, and adding it reads and writes the whole sum:
 
 The products of several iterations are one product over their joined inner dimensions, which
 reads and writes the sum once. A slice of a product computes only its part. Sums differ from those
-of single products in the order of additions only.
-
-A recurrent layer multiplies the input of each step, with few rows, with the same weights:
-
-    while: MatMul(Concat(TensorArrayRead(inputs, i), state), weights)
-
-The part that does not depend on the state is computed for several steps at once, and the product
-with the state is added.
+of single products in the order of additions only. All executors run the kernels that are chosen
+here, so that they agree bit by bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cached_property
-from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
-from cfgraph.ops.kernels.matrix_products import Deferred, evaluated
-from cfgraph.ops.kernels.packed_products import add_product, multiply_in_loop
-from cfgraph.ops.kernels.unstacked_rows import UnstackedRows
+from cfgraph.ir.devices import is_gpu
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import EXIT, MERGE, NEXT_ITERATION, SWITCH
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.kernels.matrix_products import multiply
 from cfgraph.ops.opdef.op import Kernel
 
 if TYPE_CHECKING:
-    from cfgraph.runtime.engine.plan import KernelWrapper
+    from cfgraph.runtime.engine.plan import KernelWrapper, NodePlan, Plan
 
 _RANK: Final = 2
+_OPERANDS: Final = 2
 # elements of a product below which joining costs more than it saves
 _MIN_ELEMENTS: Final = 1 << 14
 # rows and columns of a product below which the joined factors are large beside it
@@ -43,43 +38,39 @@ _MIN_SIDE: Final = 64
 # the inner dimension of a product that is efficient by itself, and of joined products
 _MAX_INNER: Final = 128
 _JOINED_INNER: Final = 384
-# elements of the part of a matrix below which blocks of rows cost more than they save
-_MIN_ROW_ELEMENTS: Final = 1 << 15
+
+
+class Deferred:
+    """A value that is computed when it is first read."""
+
+    value: Any
+    shape: tuple[int, ...]
+
+
+def evaluated(value: Any) -> Any:
+    """A value as an array, if it is deferred."""
+    return value.value if isinstance(value, Deferred) else value
 
 
 class DeferredProduct(Deferred):
-    """The product of two matrices, [m, k] and [k, n], which has not been computed.
+    """The product of two matrices, [m, k] and [k, n], which has not been computed."""
 
-    The transposed left one, [k, m], may be deferred itself.
-    """
-
-    def __init__(self, left_transposed: Any, right: Any) -> None:
-        self.left_transposed = left_transposed
-        self.right = right
-        self.inner, rows = left_transposed.shape
-        self.shape: tuple[int, int] = rows, right.shape[1]
-
-    @property
-    def can_be_joined(self) -> bool:
-        """True for a short inner dimension, which makes the product alone inefficient."""
-        return self.inner <= _MAX_INNER and min(self.shape) >= _MIN_SIDE
-
-    @property
-    def left(self) -> Any:
-        """The left matrix, [m, k]."""
-        return evaluated(self.left_transposed).T
+    def __init__(self, left: Any, right: Any) -> None:
+        self.left, self.right = left, right
+        self.shape: tuple[int, int] = len(left), right.shape[1]
+        self.ndim, self.inner = _RANK, len(right)
 
     @cached_property
     def value(self) -> Any:
         """The product, [m, n]."""
-        return multiply_in_loop(self.left, self.right)
+        return multiply(self.left, self.right)
 
     def __getitem__(self, index: tuple[Any, ...]) -> Any:
         """A part of the product; only its rows and columns are computed."""
         if len(index) > _RANK or any(type(entry) is not slice for entry in index):
             return self.value[index]
         rows, columns = [*index, slice(None), slice(None)][:_RANK]
-        return multiply_in_loop(self.left[rows], self.right[:, columns], repeats=True)
+        return multiply(self.left[rows], self.right[:, columns])
 
 
 class _Factors:
@@ -90,16 +81,12 @@ class _Factors:
         self.right = np.empty((_JOINED_INNER, columns), dtype)
         self.inner = 0
 
-    def append(self, product: DeferredProduct) -> None:
+    def append(self, left_transposed: Any, right: Any) -> None:
         """Append the factors of a product, for which there is space."""
         start = self.inner
-        self.inner += product.inner
-        left, out = product.left_transposed, self.left[start : self.inner]
-        if isinstance(left, Deferred):
-            left.write(out)
-        else:
-            out[...] = left
-        self.right[start : self.inner] = product.right
+        self.inner += len(right)
+        self.left[start : self.inner] = left_transposed
+        self.right[start : self.inner] = right
 
 
 class JoinedSum(Deferred):
@@ -109,9 +96,7 @@ class JoinedSum(Deferred):
     """
 
     def __init__(self, total: Any, factors: _Factors | None = None) -> None:
-        self.total = total
-        self.shape = total.shape
-        self.factors = factors
+        self.total, self.shape, self.factors = total, total.shape, factors
         self.inner = 0 if factors is None else factors.inner
 
     def add(self, product: DeferredProduct) -> JoinedSum:
@@ -120,17 +105,11 @@ class JoinedSum(Deferred):
             return JoinedSum(self.value).add(product)
         factors = self.factors
         if factors is None or factors.inner != self.inner:  # another sum has continued
-            factors = self._copied_factors(product)
-        factors.append(product)
+            factors = _Factors(*product.shape, self.total.dtype)
+            if self.factors is not None:
+                factors.append(self.factors.left[: self.inner], self.factors.right[: self.inner])
+        factors.append(product.left.T, product.right)
         return JoinedSum(self.total, factors)
-
-    def _copied_factors(self, product: DeferredProduct) -> _Factors:
-        copy = _Factors(*product.shape, self.total.dtype)
-        if self.factors is not None:
-            copy.inner = self.inner
-            copy.left[: self.inner] = self.factors.left[: self.inner]
-            copy.right[: self.inner] = self.factors.right[: self.inner]
-        return copy
 
     @cached_property
     def value(self) -> Any:
@@ -138,44 +117,8 @@ class JoinedSum(Deferred):
         if self.factors is None:
             return self.total
         left, right = self.factors.left[: self.inner], self.factors.right[: self.inner]
-        result = multiply_in_loop(left.T, right)
+        result = multiply(left.T, right)
         return np.add(result, self.total, result)
-
-
-class DeferredRow(Deferred):
-    """An element of an unstacked array; `is_last` if no other read can follow."""
-
-    def __init__(self, rows: UnstackedRows, index: int, value: Any, *, is_last: bool) -> None:
-        self.rows = rows
-        self.is_last = is_last
-        self.index = index
-        self.value = value
-        self.shape = value.shape
-
-    def product(self, matrix: Any, right: Any) -> Any:
-        """The product with `right`, the first rows of `matrix`."""
-        return self.rows.product(self.index, matrix, right)
-
-
-class DeferredConcat(Deferred):
-    """An element of an unstacked array, [m, k], and another matrix, [m, l], side by side."""
-
-    def __init__(self, row: DeferredRow, rest: Any, concat: Callable[[], Any]) -> None:
-        self.row = row
-        self.rest = rest
-        self.shape = len(rest), row.value.shape[1] + rest.shape[1]
-        self._concat = concat
-
-    def write(self, out: Any) -> None:
-        """Write both matrices into one."""
-        width = self.row.value.shape[1]
-        out[:, :width] = self.row.value
-        out[:, width:] = self.rest
-
-    @cached_property
-    def value(self) -> Any:
-        """The concatenation, [m, k + l]."""
-        return self._concat()
 
 
 def deferring(kernel: Kernel, node: Node) -> Kernel:
@@ -183,13 +126,12 @@ def deferring(kernel: Kernel, node: Node) -> Kernel:
     transpose_a, transpose_b = node.attr("transpose_a"), node.attr("transpose_b")
 
     def defer(a: Any, b: Any) -> Any:
-        is_matrix = a.__class__ is np.ndarray or (transpose_a and isinstance(a, Deferred))
-        if is_matrix and b.__class__ is np.ndarray and len(a.shape) == b.ndim == _RANK:
-            left_transposed, right = a if transpose_a else a.T, b.T if transpose_b else b
-            (inner, rows), columns = left_transposed.shape, right.shape[1]
-            if rows * columns >= _MIN_ELEMENTS and inner == right.shape[0] != 0:
-                return DeferredProduct(left_transposed, right)
-        return kernel(evaluated(a), b)
+        if a.__class__ is b.__class__ is np.ndarray and a.ndim == b.ndim == _RANK:
+            left, right = a.T if transpose_a else a, b.T if transpose_b else b
+            is_large = len(left) * right.shape[1] >= _MIN_ELEMENTS
+            if is_large and left.shape[1] == len(right) != 0:
+                return DeferredProduct(left, right)
+        return kernel(a, b)
 
     return defer
 
@@ -200,92 +142,117 @@ def slicing(kernel: Kernel, node: Node) -> Kernel:
 
 
 def adding(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of an addition that joins deferred products."""
+    """The kernel of an addition that joins products with a short inner dimension."""
 
     def add(x: Any, y: Any) -> Any:
         total, product = (x, y) if isinstance(y, DeferredProduct) else (y, x)
-        if not (isinstance(product, DeferredProduct) and product.can_be_joined):
+        if not isinstance(product, DeferredProduct) or product.inner > _MAX_INNER:
             return kernel(evaluated(x), evaluated(y))
-        if total.shape != product.shape:
+        if min(product.shape) < _MIN_SIDE or total.shape != product.shape:
             return kernel(evaluated(x), evaluated(y))
         return (total if isinstance(total, JoinedSum) else JoinedSum(total)).add(product)
 
     return add
 
 
-def reading(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a read of an array that may be unstacked, and written to behind its rows."""
-
-    def read(step: Any, array: Any, index: Any, flow: Any) -> Any:
-        value, rows = kernel(step, array, index, flow), array.rows
-        is_row = rows is not None and as_index(index) < rows.count
-        if not is_row:
-            return value
-        is_last = array.clear_after_read and not array.is_gradient
-        return DeferredRow(rows, as_index(index), value, is_last=is_last)
-
-    return read
-
-
-def concatenating(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a concatenation of two matrices, the first of which is an unstacked element."""
-
-    def concat(first: Any, rest: Any, axis: Any) -> Any:
-        if isinstance(first, DeferredRow):
-            row = first.value
-            is_matrix = rest.__class__ is np.ndarray and rest.ndim == _RANK
-            is_last = axis.ndim == 0 and axis in (1, -1)
-            if is_matrix and is_last and len(rest) == len(row):
-                return DeferredConcat(first, rest, lambda: kernel(row, rest, axis))
-        return kernel(evaluated(first), evaluated(rest), axis)
-
-    return concat
-
-
-def pushing(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a push that forwards a value, which may be deferred, to its readers."""
-    return lambda step, stack, value: kernel(step, stack, evaluated(value))
-
-
-def popping(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a pop of a value that may stay deferred."""
-    dtype = node.attr("elem_type")
-    return lambda step, stack: stack.pop(dtype)
-
-
-def multiplying_rows(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a product with a matrix that stays the same in a loop.
-
-    The left matrix may be an unstacked element, or a concatenation of one and another matrix.
-    """
-    transpose_b = node.attr("transpose_b")
-
-    def product(a: Any, b: Any) -> Any:
-        if a.__class__ is b.__class__ is np.ndarray and a.ndim == b.ndim == _RANK:
-            right = b.T if transpose_b else b
-            is_product = a.shape[1] == len(right)
-            return multiply_in_loop(a, right, repeats=True) if is_product else kernel(a, b)
-        if not isinstance(a, DeferredRow | DeferredConcat):
-            return kernel(a, b)
-        row, rest = (a, None) if isinstance(a, DeferredRow) else (a.row, a.rest)
-        if b.__class__ is np.ndarray and b.ndim == _RANK:
-            right = b.T if transpose_b else b
-            inner, width = row.value.shape[1], 0 if rest is None else rest.shape[1]
-            if len(right) == inner + width and inner * right.shape[1] >= _MIN_ROW_ELEMENTS:
-                part = row.product(b, right[:inner])
-                if rest is None:
-                    return part
-                return add_product(part, rest, right[inner:], overwrites=row.is_last)
-        return kernel(evaluated(a), b)
-
-    return product
-
-
 # by the names in decompiled code
 WRAPPERS: Final[dict[str, KernelWrapper]] = {
-    wrapper.__name__: wrapper
-    for wrapper in (
-        *(adding, deferring, slicing),
-        *(concatenating, multiplying_rows, popping, pushing, reading),
-    )
+    wrapper.__name__: wrapper for wrapper in (adding, deferring, slicing)
 }
+
+
+def join_products(plans: Sequence[Plan]) -> None:
+    """Replace the kernels of products that only a slice or the sum of a loop variable reads.
+
+    GPUs compute each product where it is.
+    """
+    for plan in plans:
+        for known in () if is_gpu(plan.device) else plan.nodes.values():
+            if known.op.algebra.product_role == "computes":
+                _defer_to_reader(plan, known)
+
+
+def join_products_like(devices: Sequence[Plan], merged: Plan) -> None:
+    """Replace the kernels in the merged plan of several devices that their plans have replaced.
+
+    A merged plan has patterns that no device has: of messages it sees the edges.
+    """
+    models = {known.node.name: known for plan in devices for known in plan.nodes.values()}
+    for node, known in merged.nodes.items():
+        model = models.get(node.name)
+        if model is not None and model.wrapper is not None:
+            _replace_kernels({known: model.wrapper})
+        elif model is not None and model.kernel is evaluated:
+            known.kernel = evaluated
+
+
+def _defer_to_reader(plan: Plan, product: NodePlan) -> None:
+    reader = _only_reader(plan, product.node)
+    if reader is None or product.node.attr("T").numpy not in (np.float32, np.float64):
+        return
+    role = reader.op.algebra.product_role
+    if role == "slices" and reader.node.inputs[0].node is product.node:
+        _replace_kernels({product: deferring, reader: slicing})
+    is_sum = role == "adds" and len(reader.node.inputs) == _OPERANDS
+    exits = _exits_of_sum(plan, reader.node) if is_sum else None
+    if exits is not None:
+        _replace_kernels({product: deferring, reader: adding})
+        for node in exits:
+            plan.nodes[node].kernel = evaluated
+
+
+def _replace_kernels(changes: dict[NodePlan, KernelWrapper]) -> None:
+    for known, wrapper in changes.items():
+        known.kernel = wrapper(known.kernel, known.node)
+        known.wrapper = wrapper
+
+
+def _readers(plan: Plan, output: Output) -> list[Node]:
+    """The nodes of the plan that read an output, also on other devices in a merged plan."""
+    return [use.node for use in output.node.readers(output.port) if use.node in plan.nodes]
+
+
+def _only_reader(plan: Plan, node: Node, port: int = 0) -> NodePlan | None:
+    """The plan of the node on the same device that alone reads an output, which is not fetched."""
+    output = Output(node, port)
+    readers = _readers(plan, output)
+    if len(readers) != 1 or output in plan.fetched:
+        return None
+    same_device = plan.device_of(readers[0]) == plan.device_of(node)
+    return plan.nodes[readers[0]] if same_device else None
+
+
+def _past_identities(plan: Plan, node: Node, port: int = 0) -> NodePlan | None:
+    """The only reader of an output, or of the Identity that alone reads it, and so on."""
+    reader = _only_reader(plan, node, port)
+    while reader is not None and reader.kernel is identity and reader.op.role is None:
+        reader = _only_reader(plan, reader.node)
+    return reader
+
+
+def _exits_of_sum(plan: Plan, addition: Node) -> list[Node] | None:
+    """The Exits of a loop variable that each iteration adds to and does not read otherwise.
+
+        Merge -> Switch -> Identity* -> addition -> Identity* -> NextIteration -> Merge
+                 Switch -> Exit*
+
+    None for any other addition.
+    """
+    back = _past_identities(plan, addition)
+    if back is None or back.op.role is not NEXT_ITERATION:
+        return None
+    merge = _only_reader(plan, back.node)
+    if merge is None or merge.op.role is not MERGE or _readers(plan, Output(merge.node, 1)):
+        return None
+    switch = _only_reader(plan, merge.node)
+    if switch is None or switch.op.role is not SWITCH or switch.node.inputs[0].node != merge.node:
+        return None
+    again = _past_identities(plan, switch.node, 1)
+    if again is None or again.node is not addition:
+        return None
+    exits = _readers(plan, Output(switch.node, 0))
+    device = plan.device_of(addition)
+    is_joined = all(
+        plan.nodes[node].op.role is EXIT and plan.device_of(node) == device for node in exits
+    )
+    return exits if is_joined else None

@@ -12,7 +12,7 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import rendezvous_key
-from cfgraph.ops.kernels.matrix_products import evaluated
+from cfgraph.runtime.engine.joint_products import evaluated
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan

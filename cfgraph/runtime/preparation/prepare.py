@@ -31,7 +31,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.opdef.op import is_functional, lookup
-from cfgraph.runtime.engine.deferred_products import defer_products
+from cfgraph.runtime.engine.joint_products import join_products
 from cfgraph.runtime.engine.plan import (
     NO_KERNEL_CODE,
     ClusterKernels,
@@ -110,7 +110,7 @@ def runnable_plans(
         plan.devices = device_of or {}
     # with counted memory each node computes its own value
     if config.memory is None:
-        defer_products(plans)
+        join_products(plans)
     if not config.io.allow_all:
         _require_no_writes(spec.graph, [node for plan in plans for node in plan.nodes])
     return plans
