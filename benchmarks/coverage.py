@@ -1,4 +1,4 @@
-"""The share of nodes in clusters: by TensorFlow's rule for deadness, exactly, and with regions.
+"""The share of nodes in clusters, without and with regions.
 
 The peer is what TensorFlow itself clusters, as its dumps say; its optimizer is off, so that it sees
 the nodes of the file.
@@ -24,7 +24,6 @@ from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
 
 RECORDED: Final = GRAPHS.parent / "conformance" / "tensorflow.zip"
-MODES: Final = (("tf", False), ("exact", False), ("exact", True))
 FILES: Final = ("lstm.pb", "lstm_grad.pb")
 _TINY: Final = 1
 _EVERY: Final = 10
@@ -53,29 +52,29 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
         fetches = ["loss:0", "dW:0"] if "grad" in name else ["loss:0"]
         graph = cfgraph.load(GRAPHS / name)
         theirs = tensorflow_share(GRAPHS / name, fetches) if tf and not tiny else None
-        for mode, regions in MODES:
-            yield from shares(name, [graph], mode, theirs, regions=regions)
+        for regions in (False, True):
+            yield from shares(name, [graph], theirs, regions=regions)
     every = len(graphs()) // _TINY if tiny else _EVERY
     recorded = [cfgraph.loads(data) for data in graphs()[::every]]
-    for mode, regions in MODES:
-        yield from shares("recorded graphs", recorded, mode, None, regions=regions)
+    for regions in (False, True):
+        yield from shares("recorded graphs", recorded, None, regions=regions)
 
 
 def shares(
-    name: str, every: Iterable[Graph], mode: str, theirs: float | None, *, regions: bool
+    name: str, every: Iterable[Graph], theirs: float | None, *, regions: bool
 ) -> Iterator[Row]:
     """The share of nodes clustered, and the number of clusters."""
     nodes = clustered = clusters = 0
     for graph in every:
         copy = cfgraph.loads(cfgraph.dumps(graph))
         try:
-            report = cfgraph.cluster(copy, deadness=mode, regions=regions)
+            report = cfgraph.cluster(copy, regions=regions)
         except CfgraphError:
             continue  # not valid on purpose, or with an op that cannot be lowered
         nodes += report.nodes
         clustered += report.clustered
         clusters += len(report.clusters)
-    label = f"{name}, {mode}{', regions' if regions else ''}"
+    label = f"{name}{', regions' if regions else ''}"
     yield Row(f"{label}: in {clusters} clusters", 100 * clustered / max(nodes, 1), "%", theirs)
 
 

@@ -1,20 +1,19 @@
 """The share of equal liveness that each analysis of deadness finds, and its time per node.
 
-What is equal is seen in all runs of random graphs, and in some runs of those with loops. `tf` has
-TensorFlow's rules; `inputs` clusters no node whose inputs may differ; `exact` is the analysis.
+What is equal is seen in all runs of random graphs, and in some runs of those with loops. `inputs`
+clusters no node whose inputs may differ; `exact` is the analysis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import ModuleType
 
 from benchmarks.measurement import Row, single_time
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
-from cfgraph.analysis.deadness.deadness_tf import TfDeadness, deadness_tf
 from cfgraph.ir.dtypes import DType, bool_, float32
-from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.opdef.op import role_of
 from tests.analysis.deadness_oracle import ObservedLiveness, seen_in_runs, seen_in_tables
 from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, Recipe, random_graph
@@ -24,8 +23,6 @@ TINY = 1
 RUNS = 32
 WORK = 48
 LONG = Recipe(0, 8, weights={"operate": 4, "hang": 1, "derive": 1, "conditional": 2})
-
-Same = Callable[[Output, Output], bool]
 
 
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
@@ -95,21 +92,18 @@ def _work(graph: Graph, x: Output) -> Output:
 
 
 def _shares(kind: str, all_seen: list[ObservedLiveness]) -> Iterator[Row]:
-    edges, pairs = [0, 0, 0, 0], [0, 0, 0]
+    edges, pairs = [0, 0, 0], [0, 0]
     for seen in all_seen:
-        exact, tf = deadness(seen.graph), deadness_tf(seen.graph)
+        exact = deadness(seen.graph)
         for live in seen.by_frame.values():
-            _count_edges(live, exact, tf, edges)
-            _count_pairs(live, exact, tf, pairs)
-    for name, found in zip(("tf", "inputs", "exact"), edges[1:], strict=True):
+            _count_edges(live, exact, edges)
+            _count_pairs(live, exact, pairs)
+    for name, found in zip(("inputs", "exact"), edges[1:], strict=True):
         yield Row(f"{kind}: {edges[0]:,} equal edges by {name}", 100 * found / edges[0], "%")
-    for name, found in zip(("tf", "exact"), pairs[1:], strict=True):
-        yield Row(f"{kind}: {pairs[0]:,} equal pairs by {name}", 100 * found / pairs[0], "%")
+    yield Row(f"{kind}: {pairs[0]:,} equal pairs", 100 * pairs[1] / pairs[0], "%")
 
 
-def _count_edges(
-    live: Mapping[Node | Output, int], exact: Deadness, tf: TfDeadness, counts: list[int]
-) -> None:
+def _count_edges(live: Mapping[Node | Output, int], exact: Deadness, counts: list[int]) -> None:
     """All edges of equal ends into ordinary nodes, and how many each mode finds."""
     for place, cases in live.items():
         if isinstance(place, Output) or role_of(place):
@@ -117,35 +111,31 @@ def _count_edges(
         for item in place.inputs:
             if live.get(item) == cases:
                 counts[0] += 1
-                counts[1] += tf.equal(item, Output(place, CONTROL))
-                counts[2] += not exact.has_mismatched_inputs(place)
-                counts[3] += exact.equal(item, place)
+                counts[1] += not exact.has_mismatched_inputs(place)
+                counts[2] += exact.equal(item, place)
 
 
-def _count_pairs(
-    live: Mapping[Node | Output, int], exact: Deadness, tf: TfDeadness, counts: list[int]
-) -> None:
-    """All pairs of equal outputs of a frame, and how many each mode finds."""
+def _count_pairs(live: Mapping[Node | Output, int], exact: Deadness, counts: list[int]) -> None:
+    """All pairs of equal outputs of a frame, and how many the analysis finds."""
     classes: dict[int, list[Output]] = {}
     for place, cases in live.items():
         if isinstance(place, Output):
             classes.setdefault(cases, []).append(place)
     for members in classes.values():
         counts[0] += _pairs(len(members))
-        counts[1] += sum(_pairs(size) for size in _sizes(members, tf.equal))
-        counts[2] += sum(_pairs(size) for size in _sizes(members, exact.equal))
+        counts[1] += sum(_pairs(size) for size in _sizes(members, exact))
 
 
 def _pairs(size: int) -> int:
     return size * (size - 1) // 2
 
 
-def _sizes(members: list[Output], same: Same) -> list[int]:
+def _sizes(members: list[Output], exact: Deadness) -> list[int]:
     """The number found equal, per class."""
     firsts: list[Output] = []
     sizes: list[int] = []
     for one in members:
-        place = next((place for place, first in enumerate(firsts) if same(first, one)), None)
+        place = next((place for place, first in enumerate(firsts) if exact.equal(first, one)), None)
         if place is None:
             firsts.append(one)
             sizes.append(1)

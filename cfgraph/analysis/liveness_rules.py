@@ -3,7 +3,6 @@
 exact    proves it with the deadness analysis
 inputs   also excludes every node whose inputs may differ in liveness, so that nodes connected
          by edges have equal liveness
-tf       uses TensorFlow's own analysis
 off      skips the check, which may change the set of live nodes"""
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
-from cfgraph.analysis.deadness.deadness_tf import deadness_tf
 from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.frames import valid_frames
 from cfgraph.errors import UsageError
-from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.graph import Graph, Node
 
-LIVENESS_MODES: Final = ("exact", "inputs", "tf", "off")
+LIVENESS_MODES: Final = ("exact", "inputs", "off")
 _MAX_CONDITION_LENGTH: Final = 120
 
 
@@ -58,16 +56,6 @@ def liveness_rule(graph: Graph, mode: str) -> LivenessRule:
     require_liveness_mode(mode)
     if mode == "off":
         return LivenessRule(mode, valid_frames(graph), _always, lambda node: "", _always, _always)
-    if mode == "tf":
-        analysis = deadness_tf(graph)
-        return LivenessRule(
-            mode,
-            valid_frames(graph),
-            lambda a, b: analysis.equal(Output(a, CONTROL), Output(b, CONTROL)),
-            lambda node: _truncated(analysis.text(Output(node, CONTROL))),
-            lambda a, b: analysis.equal(_as_output(a), _as_output(b)),
-            lambda a, b: analysis.equal(_as_output(a), _as_output(b)),
-        )
     conditions = deadness(graph)
     exact = LivenessRule(
         mode,
@@ -87,10 +75,6 @@ def _without_mismatched_inputs(exact: LivenessRule, conditions: Deadness) -> Liv
 
 def _always(a: TokenSource, b: TokenSource) -> bool:
     return True
-
-
-def _as_output(source: TokenSource) -> Output:
-    return source if isinstance(source, Output) else Output(source, CONTROL)
 
 
 def _truncated(text: str) -> str:

@@ -208,7 +208,7 @@ class ClusterOptions(OptionGroup):
         typer.Option(
             "--deadness",
             metavar="MODE",
-            help="Test of equal liveness: exact, inputs, tf, or off.",
+            help="Test of equal liveness: exact, inputs, or off.",
         ),
     ] = "exact"
     min_size: Annotated[

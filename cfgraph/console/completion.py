@@ -26,7 +26,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "engine": ("auto", "compiled", "tokens", "xla"),
     "schedule": ("fifo", "random"),
     "gpu": ("real", "simulated"),
-    "deadness": ("exact", "inputs", "tf", "off"),
+    "deadness": ("exact", "inputs", "off"),
     "unconnected": ("none", "zero"),
     "by": ("name", "structure"),
     "to": ("pb", "pbtxt", "graph"),

@@ -35,7 +35,7 @@ def test_choices_offer_their_values(complete: Any) -> None:
     assert complete("cfgraph run counter.pb --clock v") == ["virtual"]
     assert complete("cfgraph run counter.pb --format j") == ["json", "junit"]
     assert complete("cfgraph show counter.pb --format t") == ["text", "tsv"]
-    assert complete("cfgraph cluster counter.pb --deadness ") == ["exact", "inputs", "tf", "off"]
+    assert complete("cfgraph cluster counter.pb --deadness ") == ["exact", "inputs", "off"]
     assert complete("cfgraph show counter.pb --color a") == ["auto", "always"]
 
 

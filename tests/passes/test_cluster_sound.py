@@ -125,26 +125,6 @@ def live(run: Liveness, output: Output) -> set[Tag]:
     return {tag for (tensor, tag), live in run.sent.items() if live and tensor == output}
 
 
-@pytest.mark.parametrize("kind", ["structured", "loops"])
-@pytest.mark.parametrize("seeds", half(range(20)))
-def test_equal_liveness_by_tensorflow_is_right_in_structured_graphs(
-    seeds: range, kind: str
-) -> None:
-    for seed in seeds:
-        graph = random_graph(seed, kind).graph
-        after, report = clustered(graph, deadness="tf")
-        assert not differences(graph, after, list(surviving_outputs(graph, after, report)), seed), (
-            seed
-        )
-
-
-def test_equal_liveness_by_tensorflow_is_wrong_after_a_switch_of_several_outputs() -> None:
-    # TensorFlow gives the control edges of a _SwitchN what belongs to its last output
-    graph = random_graph(36, "unstructured").graph
-    assert liveness_changes(graph, deadness="tf")[0]
-    assert not liveness_changes(graph, deadness="exact")[0]
-
-
 def test_without_deadness_analysis_liveness_changes() -> None:
     graphs = [random_graph(seed, "unstructured").graph for seed in range(10)]
     assert any(liveness_changes(graph, deadness="off")[0] for graph in graphs)

@@ -73,7 +73,6 @@ _RARE = (
     "convert {} --to graph -o out.gz",
     "cluster {} -o out.pb --regions",
     "cluster {} -o out.pb --explain",
-    "cluster {} -o out.pb --deadness tf",
     "cluster {} -o out.pb --deadness inputs",
     "cluster {} --what-if Print --format json",
     "grad {} -o out.pb",

@@ -54,7 +54,7 @@ _REPRODUCERS = [
     ("variable_name", "run {}", 5, "CFG705"),
     ("place_type_999", "partition {} --devices cpu:0,cpu:1", 0, None),
     ("shape_unpack_93", "partition {} --devices cpu:0,cpu:1", 0, None),
-    ("tf_deadness_predicate_of_two", "cluster {} --deadness tf", 0, None),
+    ("deadness_predicate_of_two", "cluster {} --deadness inputs", 0, None),
     ("grad_constant_2e31", "grad {}", 2, None),
     ("cluster_changes_graph", "cluster {} -o out.pb", 0, None),
     ("cluster_changes_graph", "cluster {} --min-size 1 -o out.pb", 0, None),
