@@ -44,11 +44,14 @@ _TRANSFER_SECONDS: Final = 30.0
 _EXIT_SECONDS: Final = 5.0
 # between two looks at the memory and the deadline
 _PERIOD_SECONDS: Final = 0.05
+# without use of a processor, until a process counts as silent: it is stopped, or waits forever
+_IDLE_SECONDS: Final = 4.0
 # memory of the libraries beyond that of values, as for the command itself
-_OWN_BYTES: Final = 256 << 20
+OWN_BYTES: Final = 256 << 20
 _LOG_BYTES: Final = 1 << 16
 _MAX_LINE: Final = 300
 _IDLE_PROCESSES: Final = 2
+_START_HINT: Final = "the system may have no room for another process; `ulimit -a` has its limits"
 _CONFINEMENT: Final = "cfgraph.processes.confinement"
 _KINDS: Final = {kind.__name__: kind for kind in (Unsupported, OpError, ExecutionError)}
 
@@ -74,7 +77,8 @@ class ChildProcess:
         try:
             self._start()
         except OSError as error:
-            raise self._error(f"cannot be started: {error.strerror}") from None
+            reason = f"cannot be started: {error.strerror}"
+            raise self._error(reason, hint=_START_HINT) from None
         self._poll = select.poll()
         self._poll.register(self._connection, select.POLLIN)
         self._is_ready = self._is_closed = False
@@ -169,10 +173,10 @@ class ChildProcess:
         """Wait for the next message. Raises the error of a limit that passes before."""
         limits = current_limits()
         if not self._poll.poll(_PERIOD_SECONDS * 1000):
-            most = inf if is_start else self._first_bytes + limits.max_bytes + _OWN_BYTES
+            most = inf if is_start else self._first_bytes + limits.max_bytes + OWN_BYTES
             self._watch(limits, seconds, most)
         try:
-            return receive(self._connection, _transfer_deadline())
+            return receive(self._connection, _transfer_deadline(), limits.max_bytes + OWN_BYTES)
         except TimeoutError:
             limits.check_deadline()
             raise self._error("stopped in the middle of an answer") from None
@@ -180,16 +184,23 @@ class ChildProcess:
     def _watch(self, limits: Limits, seconds: float, most_bytes: float) -> None:
         """Wait for the start of a message. Raises the error of a limit that passes before."""
         start, delay = monotonic(), _queued_seconds(self.pid)
+        active, work = start, _work_done(self.pid)
         while not self._poll.poll(_PERIOD_SECONDS * 1000):
             limits.check_deadline()
             if _resident_bytes(self.pid) > most_bytes:
                 raise out_of_memory_error()
-            if monotonic() - start - (_queued_seconds(self.pid) - delay) > seconds:
+            now, before = monotonic(), work
+            if now - start - (_queued_seconds(self.pid) - delay) > seconds:
                 raise self._error(f"gave no answer within {seconds:.3g} s")
+            work = _work_done(self.pid)
+            if work is None or work != before:
+                active = now
+            elif now - active > _IDLE_SECONDS:
+                raise self._error(f"did nothing for {_IDLE_SECONDS:.3g} s, and gave no answer")
 
-    def _error(self, reason: str) -> ProcessLost:
+    def _error(self, reason: str, hint: str = "") -> ProcessLost:
         message = f"the process that {self.program.task} {reason}"
-        return ProcessLost(message, hint=self.program.hint, code=self.program.code)
+        return ProcessLost(message, hint=hint or self.program.hint, code=self.program.code)
 
     def _death(self) -> ProcessLost:
         """The error of a process that closed its connection, with its last words."""
@@ -202,12 +213,10 @@ class ChildProcess:
         return self._error(": ".join([ending, *lines]))
 
     def _drain_log(self) -> bytes:
-        """Read what the process has printed since the last request."""
-        data = b""
+        """Read what the process has printed since the last request, at most a full pipe."""
         with suppress(BlockingIOError):
-            while part := os.read(self._log, _LOG_BYTES):
-                data = (data + part)[-_LOG_BYTES:]
-        return data
+            return os.read(self._log, _LOG_BYTES)
+        return b""
 
     def close(self) -> None:
         """End the process."""
@@ -312,6 +321,19 @@ def _queued_seconds(pid: int) -> float:
             return int(file.read().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+def _work_done(pid: int) -> float | None:
+    """The processor time of all threads of a process; None if it waits for a disk, or is unknown.
+
+    A thread that waits for a processor is not idle: its waiting time is part of the result.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state, *fields = file.read().rpartition(b")")[2].split()
+        return None if state == b"D" else int(fields[10]) + int(fields[11]) + _queued_seconds(pid)
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _resident_bytes(pid: int) -> int:

@@ -96,19 +96,21 @@ def receive_descriptors(connection: socket.socket, count: int) -> list[int]:
     return descriptors
 
 
-def receive(connection: socket.socket, deadline: float | None = None) -> ProcessMessage:
-    """Receive a message before a time of `time.monotonic`.
+def receive(
+    connection: socket.socket, deadline: float | None = None, max_bytes: int = _MAX_BODY_BYTES
+) -> ProcessMessage:
+    """Receive a message, with arrays of at most so many bytes, before a time of `time.monotonic`.
 
     Raises TimeoutError at the deadline, ConnectionEnded, and MessageError for other bytes.
     """
     prefix = _read(connection, _PREFIX.size, deadline)
     magic, header_size, body_size = _PREFIX.unpack(prefix)
-    if magic != _MAGIC or header_size > _MAX_HEADER_BYTES or body_size > _MAX_BODY_BYTES:
+    if magic != _MAGIC or header_size > _MAX_HEADER_BYTES or body_size > max_bytes:
         raise MessageError(f"a message cannot start with {bytes(prefix[:16])!r}")
     header = _read(connection, header_size, deadline)
     body = _read(connection, body_size, deadline)
     try:
-        document = json.loads(bytes(header))
+        document = json.loads(str(header, "utf-8"))
         arrays = {item["name"]: _decoded(item, body) for item in document["arrays"]}
         return ProcessMessage(dict(document["header"]), arrays)
     except MemoryError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -41,6 +42,22 @@ def take_memory() -> None:
     values.clear()
 
 
+def work_in_a_thread() -> None:
+    end = time.monotonic() + 6
+    thread = threading.Thread(target=lambda: all(iter(lambda: time.monotonic() < end, False)))
+    thread.start()
+    thread.join()
+
+
+def print_forever() -> None:
+    def print_lines() -> None:
+        while True:
+            with suppress(BlockingIOError):
+                os.write(1, b"line\n" * 1000)
+
+    threading.Thread(target=print_lines, daemon=True).start()
+
+
 FAULTS: dict[str, Callable[[], Any]] = {
     "nothing": lambda: None,
     "fail": fail,
@@ -49,7 +66,10 @@ FAULTS: dict[str, Callable[[], Any]] = {
     "segfault": lambda: signal.raise_signal(signal.SIGSEGV),
     "sleep": lambda: time.sleep(60),
     "hold the lock": hold_the_lock,
+    "stop": lambda: signal.raise_signal(signal.SIGSTOP),
     "memory": take_memory,
+    "work in a thread": work_in_a_thread,
+    "print forever": print_forever,
 }
 
 
@@ -95,4 +115,10 @@ def main(connection: int) -> None:
         time.sleep(60)
         return request
 
-    serve(channel, {"fault": misbehave, "attempt": attempt, "garbage": send_garbage})
+    def claim(request: ProcessMessage, _: list[int]) -> ProcessMessage:
+        channel.sendall(struct.pack("<4sQQ", b"cfg1", 2, request.header["bytes"]))
+        time.sleep(60)
+        return request
+
+    handlers = {"fault": misbehave, "attempt": attempt, "garbage": send_garbage, "claim": claim}
+    serve(channel, handlers)

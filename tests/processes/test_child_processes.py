@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,38 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_no_descriptor(
     with pytest.raises(ProcessLost, match="cannot be started: No such file") as caught:
         ChildProcess(PROGRAM)
     assert caught.value.code == "CFG715"
+    assert "room for another process" in str(caught.value.hint)
     assert sorted(os.listdir("/dev/fd")) == before
+
+
+@LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["stop", "sleep"])
+def test_silence_without_a_time_limit_is_an_error(child: ChildProcess, fault: str) -> None:
+    request(child, "fault", fault="nothing")
+    start = time.monotonic()
+    with pytest.raises(ProcessLost, match="did nothing for 4 s, and gave no answer"):
+        request(child, "fault", seconds=inf, fault=fault)
+    assert time.monotonic() - start < 10
+    assert not child.is_usable
+
+
+@LINUX
+@pytest.mark.slow
+def test_work_in_a_thread_of_the_process_is_no_silence(child: ChildProcess) -> None:
+    request(child, "fault", seconds=inf, fault="work in a thread")
+    assert child.is_usable
+
+
+def test_a_process_that_prints_forever_answers(child: ChildProcess) -> None:
+    for fault in ("print forever", "nothing", "nothing"):
+        request(child, "fault", fault=fault)
+
+
+def test_an_answer_beyond_the_memory_limit_is_not_read(child: ChildProcess) -> None:
+    request(child, "fault", fault="nothing")
+    with limited(max_memory=1 << 20), pytest.raises(ProcessLost, match="are not an answer"):
+        request(child, "claim", bytes=1 << 30)
 
 
 def test_the_deadline_of_the_context_ends_the_process(child: ChildProcess) -> None:

@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 from cfgraph.errors import ExecutionError, Unsupported, install_hint
 from cfgraph.integrations.tensorflow.modes import Mode
 from cfgraph.limits import current_limits
-from cfgraph.processes.child_process import last_lines, status_text
+from cfgraph.processes.child_process import OWN_BYTES, last_lines, status_text
 from cfgraph.processes.messages import (
     ConnectionEnded,
     MessageError,
@@ -215,7 +215,7 @@ class ModeProcess:
         try:
             deadline = min(limit, monotonic() + seconds)
             send(self.connection, message, deadline)
-            reply = receive(self.connection, deadline)
+            reply = receive(self.connection, deadline, current_limits().max_bytes + OWN_BYTES)
         except TimeoutError:
             current_limits().check_deadline()
             return self._ended("timeout", f"no answer within {seconds:g} s")
