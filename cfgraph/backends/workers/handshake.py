@@ -12,6 +12,7 @@ side by side, and each has one deadline for its whole proof, so that strangers d
 
 from __future__ import annotations
 
+import errno
 import hmac
 import math
 import secrets
@@ -33,6 +34,8 @@ _PROOF_SECONDS: Final = 5.0
 # of connections without proof; one more closes the oldest
 _MAX_CANDIDATES: Final = 256
 _POLL_SECONDS: Final = 0.1
+# until a descriptor may be free
+_RETRY_SECONDS: Final = 0.02
 _INDEX: Final = struct.Struct("<I")
 _NONCE_BYTES: Final = 32
 _GREETING_BYTES: Final = _NONCE_BYTES + HOST_BYTES
@@ -113,7 +116,7 @@ class Handshake:
     ) -> None:
         """Accept a connection, and begin to check its proof."""
         with suppress(OSError), ExitStack() as stack:  # it has ended already
-            connection = stack.enter_context(listener.accept()[0])
+            connection = stack.enter_context(_accepted(selector, listener))
             candidate = _Candidate(connection, self._check(connection, expected))
             selector.register(connection, selectors.EVENT_READ, candidate)
             stack.pop_all()
@@ -163,6 +166,17 @@ class _Candidate:
         return None
 
 
+def _accepted(selector: selectors.BaseSelector, listener: socket.socket) -> socket.socket:
+    """Accept a connection; without a free descriptor, the oldest candidate has to go."""
+    try:
+        return listener.accept()[0]
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            _close_strangers(selector, time.monotonic(), len(_candidates(selector)) - 1)
+            time.sleep(_RETRY_SECONDS)
+        raise
+
+
 def _read(selector: selectors.BaseSelector, candidate: _Candidate) -> ProvenPeer | None:
     """Read from a candidate, which is none any more if it is proven or a stranger."""
     try:
@@ -180,10 +194,16 @@ def _close(selector: selectors.BaseSelector, candidate: _Candidate) -> None:
     candidate.connection.close()
 
 
-def _close_strangers(selector: selectors.BaseSelector, now: float) -> None:
+def _candidates(selector: selectors.BaseSelector) -> list[_Candidate]:
+    return [key.data for key in selector.get_map().values() if key.data is not None]
+
+
+def _close_strangers(
+    selector: selectors.BaseSelector, now: float, most: int = _MAX_CANDIDATES
+) -> None:
     """Close the candidates that are late, and the oldest of too many."""
-    candidates = [key.data for key in selector.get_map().values() if key.data is not None]
-    excess = len(candidates) - _MAX_CANDIDATES
+    candidates = _candidates(selector)
+    excess = len(candidates) - most
     for number, candidate in enumerate(candidates):
         if number < excess or candidate.deadline < now:
             _close(selector, candidate)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 import struct
 import threading
@@ -16,6 +18,7 @@ import pytest
 
 from cfgraph.backends.workers.codec import DecodeError
 from cfgraph.backends.workers.connections import Mesh, PeerLost
+from cfgraph.backends.workers.handshake import Handshake
 from cfgraph.backends.workers.shared_memory import HOST_BYTES, SharedArrays, host_identity
 
 SECRET = b"secret"
@@ -217,6 +220,29 @@ def test_strangers_delay_no_worker(count: int, sent: bytes, interval: float) -> 
         assert [head for _, head, _ in received(meshes[0], 1)] == [b"hello"]
     for mesh in meshes:
         mesh.close()
+
+
+def test_strangers_that_use_up_the_descriptors_give_way_and_cost_no_time() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    closed, limits = threading.Event(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    handshake = Handshake(0, SECRET, b"0" * HOST_BYTES)
+    with listener, ExitStack() as stack:
+        strangers = [
+            stack.enter_context(socket.create_connection(listener.getsockname(), 5))
+            for _ in range(3)
+        ]
+        free = os.dup(0)  # the last descriptor in use: the limit is on numbers
+        os.close(free)
+        # for the selector, and one connection
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 2, limits[1]))
+        try:
+            threading.Timer(1, closed.set).start()
+            start = time.process_time()
+            assert list(handshake.accept(listener, {1}, closed)) == []
+            assert time.process_time() - start < 0.5
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert all(stranger.recv(1) for stranger in strangers)
 
 
 def test_an_impossible_size_is_refused() -> None:
