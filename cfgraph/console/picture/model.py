@@ -56,6 +56,8 @@ class AttributeFormatter:
 
     def text(self, value: Any) -> str:
         """Format a value; long texts are truncated."""
+        if isinstance(value, bytes):  # a module may have 100 MiB; a character, 4 bytes
+            value = value[: 5 * _MAX_ATTR_LENGTH]
         text = (
             _tensor_text(value)
             if isinstance(value, TensorValue)

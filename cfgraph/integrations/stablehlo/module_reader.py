@@ -24,8 +24,10 @@ from cfgraph.ops.opdef.jax_library import load_jax
 from cfgraph.ops.opdef.op import OpError
 
 _DIALECT: Final = "stablehlo."
-# larger constants are elided in attributes and texts
+# larger constants are elided, and longer attributes and lines of text shortened
 _MAX_ELEMENTS: Final = 16
+_MAX_ATTRIBUTE: Final = 500
+_MAX_LINE: Final = 20_000
 _TYPES: Final = {
     "i1": "bool",
     "f16": "float16",
@@ -87,12 +89,13 @@ def read_bodies(data: bytes, prefix: str) -> tuple[ModuleBody, ...]:
 
 
 def read_text(data: bytes) -> str:
-    """The text of a module, with large constants elided.
+    """The text of a module, with large constants elided and very long lines shortened.
 
     Raises OpError for data that are no module.
     """
     with opened_module(data) as module:
-        return clean_layout(module.operation.get_asm(large_elements_limit=_MAX_ELEMENTS))
+        text = module.operation.get_asm(large_elements_limit=_MAX_ELEMENTS)
+    return clean_layout("\n".join(_shortened(line, _MAX_LINE) for line in text.split("\n")))
 
 
 class _BlockReader:
@@ -174,9 +177,13 @@ def _attributes(operation: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, ir.FlatSymbolRefAttr):
             yield name, Func(f"{prefix}{value.value}")
         elif not isinstance(value, ir.DenseElementsAttr) or len(value) <= _MAX_ELEMENTS:
-            yield name, str(value)
+            yield name, _shortened(str(value), _MAX_ATTRIBUTE)
         else:
             yield name, str(value.type)
+
+
+def _shortened(text: str, size: int) -> str:
+    return text if len(text) <= size else f"{text[:size]}..."
 
 
 def _tensor_type(mlir_type: Any) -> TensorType:

@@ -20,6 +20,7 @@ import cfgraph
 from cfgraph.cli import command_line as cli
 from cfgraph.errors import ExecutionError, Unsupported
 from tests.integrations.stablehlo.programs import NAMES, recorded
+from tests.integrations.stablehlo.test_calls import artifact
 
 pytest.importorskip("jax", reason="needs the extra xla")
 
@@ -87,21 +88,47 @@ with open(sys.argv[1], "w") as file:
 def test_each_command_ends_and_leaves_no_process(path: Path, tmp_path: Path) -> None:
     faults = []
     for line, statuses in _LINES:
-        mark, figures = uuid.uuid4().hex, tmp_path / "figures.json"
-        words = [str(path) if word == "{}" else word for word in shlex.split(line)]
-        subprocess.run(
-            [sys.executable, "-c", _MEASURE, str(figures), "-m", "cfgraph", *words],
-            cwd=tmp_path,
-            env={**os.environ, "HOSTILE_MODULE_MARK": mark},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-        code, seconds, kibibytes = json.loads(figures.read_text(encoding="utf-8"))
-        found = processes_with(mark)
+        code, seconds, kibibytes, found = ending(line, path, tmp_path)
         if code not in statuses or seconds > _SECONDS or kibibytes << 10 > _BYTES or found:
             faults.append((line, code, seconds, kibibytes, found))
     assert faults == []
+
+
+@pytest.mark.slow
+def test_long_strings_of_a_module_take_no_memory_of_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "strings.pb"
+    path.write_bytes(strings_module(1 << 20, 64))
+    lines = ["show {} --modules", "explain {} y --full", "show {} --html out.html"]
+    endings = [ending(line, path, tmp_path) for line in lines]
+    assert [(code, found) for code, _, _, found in endings] == [(0, [])] * 3
+    assert max(kibibytes for _, _, kibibytes, _ in endings) << 10 < _BYTES
+    assert (tmp_path / "out.html").stat().st_size < 5 << 20
+
+
+def strings_module(size: int, count: int) -> bytes:
+    """A graph that calls a module with a note of this size at each of its operations."""
+    note = f'{{note = "{"a" * size}"}} : tensor<4x4xf32>'
+    lines = [f"%v{i + 1} = stablehlo.abs %v{i} {note}" for i in range(count)]
+    body = "\n".join([f"%v0 = stablehlo.abs %a {note}", *lines])
+    graph = cfgraph.load(FOLDER / "hlo_mhlo_bitcast.pb")
+    module = artifact(f"{body} return %v{count} : tensor<4x4xf32>")
+    graph.set_attr(graph["y"], "module", module)
+    return cfgraph.dumps(graph)
+
+
+def ending(line: str, path: Path, folder: Path) -> tuple[int, float, int, list[str]]:
+    """Status, seconds, and kibibytes of a command and of its children, and those that it left."""
+    mark, figures = uuid.uuid4().hex, folder / "figures.json"
+    words = [str(path) if word == "{}" else word for word in shlex.split(line)]
+    subprocess.run(
+        [sys.executable, "-c", _MEASURE, str(figures), "-m", "cfgraph", *words],
+        cwd=folder,
+        env={**os.environ, "HOSTILE_MODULE_MARK": mark},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    return (*json.loads(figures.read_text(encoding="utf-8")), processes_with(mark))
 
 
 def processes_with(mark: str) -> list[str]:
