@@ -14,6 +14,9 @@ AGREE_SEED ?= 0
 AGREE_COUNT ?= 10000
 AGREE_LOG ?= agree.jsonl
 
+# of `make test`: a backend or an integration, whose tests it runs instead of the core's
+RANK ?=
+
 .PHONY: help demo test sweep fuzz agree lint docs bench gpu format clean
 .NOTPARALLEL:
 # where it is set, each process that a test starts compiles all of cfgraph again
@@ -21,7 +24,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo 'make demo    find a miscompilation, explain a dead value, show a timeline'
-	@echo 'make test    run the tests'
+	@echo 'make test    run the tests of the core, and the smallest of backends and integrations'
+	@echo '             (with RANK=xla, for instance, all of that one)'
 	@echo 'make sweep   run the long tests that make test leaves out'
 	@echo 'make fuzz    run FUZZ_COUNT mutated inputs through all commands'
 	@echo 'make agree   run AGREE_COUNT random programs in TensorFlow and cfgraph'
@@ -37,7 +41,7 @@ demo: .venv/ready-$(or $(EXTRAS),plain)
 	$(BIN)/python docs/demo.py build/demo
 
 test: .venv/ready-$(or $(EXTRAS),test)
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(if $(RANK),-m $(RANK),--core) $(PYTEST_ARGS)
 
 sweep: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(PYTEST_ARGS)
@@ -61,7 +65,7 @@ bench: .venv/ready-$(or $(EXTRAS),$(BENCH))
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 gpu: .venv/ready-$(or $(EXTRAS),$(GPU))
-	CUDA_VISIBLE_DEVICES=$${CUDA_VISIBLE_DEVICES-0} $(BIN)/python -m pytest -m 'gpu and not slow' $(PYTEST_ARGS)
+	CUDA_VISIBLE_DEVICES=$${CUDA_VISIBLE_DEVICES-0} $(BIN)/python -m pytest -m 'card and not slow' $(PYTEST_ARGS)
 	$(BIN)/python -m benchmarks.gpu $(BENCH_ARGS)
 
 format: .venv/ready-$(or $(EXTRAS),test)

@@ -25,21 +25,31 @@ os.environ["CFGRAPH_CACHE"] = os.devnull
 # oneDNN's kernels and errors differ by processor: on some, convolution gradients fail
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 _SLOW_MODULE = re.compile(r"^pytestmark = .*\bslow\b", flags=re.MULTILINE)
+_TESTS = Path(__file__).parent
+_RANKS = ("backends", "integrations")
+# by their folders, whose names are markers
+PLUG_INS = {path.name for rank in _RANKS for path in _TESTS.glob(f"{rank}/[a-z]*")}
 
 
-def selects_gpu(expression: str) -> bool:
-    """True for a `-m` that selects the tests of a real GPU."""
-    return re.search(r"(?<!not )\bgpu\b", expression) is not None
+def selects(marker: str, expression: str) -> bool:
+    """True for a `-m` that selects the tests with a marker."""
+    return re.search(rf"(?<!not )\b{marker}\b", expression) is not None
 
 
 def is_sweep(expression: str, sweep: bool) -> bool:
     """True where slow tests are built and collected: for --sweep, or a `-m` that selects them."""
-    return sweep or re.search(r"(?<!not )\bslow\b", expression) is not None
+    return sweep or selects("slow", expression)
+
+
+def plug_in(path: Path) -> str:
+    """The backend or integration in whose folder a file is, or `` for what tests the core."""
+    parts = path.relative_to(_TESTS).parts
+    return parts[1] if parts[0] in _RANKS else ""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hide the GPU from TensorFlow, unless it is what the tests are for; note what is a sweep."""
-    if not selects_gpu(config.option.markexpr):
+    if not selects("card", config.option.markexpr):
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     sampled.sweep = is_sweep(config.option.markexpr, config.getoption("--sweep"))
     config.pluginmanager.register(Skipped(config), "skipped")
@@ -96,7 +106,19 @@ def deselect(items: list[pytest.Item], is_unwanted: Callable[[pytest.Item], bool
         items[:] = [item for item in items if not is_unwanted(item)]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of a backend or integration by its name."""
+    if name := plug_in(item.path):
+        item.add_marker(name)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--core",
+        action="store_true",
+        help="run only the smallest checks of backends and integrations; `-m NAME` runs all of one",
+    )
+
     parser.addoption(
         "--update",
         action="store_true",
@@ -149,32 +171,40 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the slow tests unless this is a sweep, and all but a part of them with --every.
 
+    With --core, of each backend and integration the smallest checks alone are left.
+
     The modules next to this one run first: theirs are long tests, and results that tests share. Of
     workers that are done, one takes tests of another from the end.
     """
-    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    items.sort(key=lambda item: item.path.parent != _TESTS)
     every, turn = config.getoption("--every"), config.getoption("--turn")
     if every < 1:
         raise pytest.UsageError("--every takes a number from 1 on")
     if names := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         # the workers of pytest-xdist must collect the same names
         raise pytest.UsageError(f"names of tests have addresses: {names[0]}")
+    if config.option.core:
+        deselect(items, lambda item: bool(plug_in(item.path)) and not has(item, "smallest"))
     if importlib.util.find_spec("tensorflow") is None:
         deselect_all_but_one_case_of_interop_tests(items)
     deselect(
         items,
         lambda item: (
-            bool(item.get_closest_marker("slow"))
-            and not (sampled.sweep and is_chosen(item.nodeid, every, turn))
+            has(item, "slow") and not (sampled.sweep and is_chosen(item.nodeid, every, turn))
         ),
     )
+
+
+def has(item: pytest.Item, marker: str) -> bool:
+    """True for a test with a marker."""
+    return item.get_closest_marker(marker) is not None
 
 
 def deselect_all_but_one_case_of_interop_tests(items: list[pytest.Item]) -> None:
     """Skip a test once rather than thousands of times where TensorFlow is not installed."""
     first = dict[str, str]()
     for item in items:
-        if item.get_closest_marker("interop"):
+        if has(item, "interop"):
             first.setdefault(without_case(item.nodeid), item.nodeid)
     deselect(items, lambda item: first.get(without_case(item.nodeid), item.nodeid) != item.nodeid)
 
@@ -200,10 +230,18 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Pass over modules that are slow as a whole, without importing them, unless in a sweep."""
-    if sampled.sweep or collection_path.suffix != ".py":
+    """Pass over modules without a test for this run, without importing them.
+
+    These are modules that are slow as a whole, and those of other ranks for --core and `-m NAME`.
+    """
+    if collection_path.suffix != ".py":
         return None
-    return bool(_SLOW_MODULE.search(collection_path.read_text(encoding="utf-8"))) or None
+    text = collection_path.read_text(encoding="utf-8")
+    if not sampled.sweep and _SLOW_MODULE.search(text):
+        return True
+    name, expression = plug_in(collection_path), config.option.markexpr
+    is_other = expression in PLUG_INS and name != expression and f"mark.{expression}" not in text
+    return is_other or (config.option.core and name and "mark.smallest" not in text) or None
 
 
 @pytest.fixture
@@ -236,7 +274,7 @@ def fixtures(root: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def real_card(request: pytest.FixtureRequest) -> Any:
-    """The card of this machine. Where none can be used `-m gpu` fails, and other runs skip."""
+    """The card of this machine. Where none can be used `-m card` fails, and other runs skip."""
     return require_gpu(request.config.option.markexpr)
 
 
@@ -248,6 +286,6 @@ def require_gpu(expression: str) -> Any:
     try:
         return context.gpu_context()
     except Unsupported as error:
-        if selects_gpu(expression):
+        if selects("card", expression):
             pytest.fail(error.message, pytrace=False)
         pytest.skip(error.message)

@@ -37,13 +37,13 @@ def test_a_gradient_on_a_stand_in_card_agrees(case: dict[str, Any]) -> None:
     agree_in_gradients(case, gpu=GpuContext(library))
 
 
-@pytest.mark.gpu
+@pytest.mark.card
 @pytest.mark.parametrize("case", sampled(CASES, 40))
 def test_a_session_on_a_card_agrees(case: dict[str, Any], real_card: GpuContext) -> None:
     agree(case, gpu=real_card)
 
 
-@pytest.mark.gpu
+@pytest.mark.card
 @pytest.mark.parametrize("case", sampled(GRADIENTS, 40))
 def test_a_gradient_on_a_card_agrees(case: dict[str, Any], real_card: GpuContext) -> None:
     agree_in_gradients(case, gpu=real_card)

@@ -59,7 +59,7 @@ def test_swapping_on_a_stand_in_card_is_as_on_a_simulated_gpu() -> None:
     assert measured[0] == measured[1]
 
 
-@pytest.mark.gpu
+@pytest.mark.card
 def test_swapping_on_a_card_changes_no_value(real_card: GpuContext) -> None:
     session, values = step(40, 30 * MATRIX, gpu=real_card)
     _, plain = step(40, None, gpu=real_card)

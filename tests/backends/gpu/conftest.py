@@ -8,7 +8,7 @@ from cfgraph.backends.gpu.context import GpuContext
 from tests.backends.gpu.stand_in import library
 
 
-@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.card)])
 def card(request: pytest.FixtureRequest) -> GpuContext:
     """A stand-in GPU, and the real one if there is one."""
     if request.param == "stand-in":

@@ -92,7 +92,7 @@ def test_a_clustered_gradient_on_a_card_agrees(case: dict[str, Any], stand_in: G
     assert not gradients.disagreement(case, **options)
 
 
-@pytest.mark.gpu
+@pytest.mark.card
 @pytest.mark.parametrize("jit", ["numpy", "xla"])
 @pytest.mark.parametrize("case", sampled(SESSIONS, 120))
 def test_a_clustered_session_on_a_real_card_agrees(

@@ -36,6 +36,7 @@ def line(graph: Path, *more: str) -> list[Any]:
     return ["run", graph, "--devices", "cpu:0,gpu:0", "--feed", "x=[0,0]", *more]
 
 
+@pytest.mark.smallest
 def test_a_gpu_that_numpy_simulates_is_said_to_be(command: Any, graph: Path) -> None:
     for more in ((), ("--gpu", "simulated")):
         done = command(*line(graph, *more))

@@ -107,7 +107,7 @@ def test_a_kernel_on_the_gpu_agrees_with_numpy(name: str) -> None:
     agree(name, CARD)
 
 
-@pytest.mark.gpu
+@pytest.mark.card
 @pytest.mark.parametrize("name", sampled(by_op(), 20))
 def test_a_kernel_on_a_real_gpu_agrees_with_numpy(name: str, real_card: GpuContext) -> None:
     agree(name, real_card)

@@ -209,6 +209,7 @@ def test_the_host_waits_for_predicates_and_fetches_alone(monkeypatch: pytest.Mon
     assert len(waits) == 8
 
 
+@pytest.mark.smallest
 def test_values_cross_between_gpus_and_the_host_and_back(card: GpuContext) -> None:
     x = np.linspace(-1, 1, 20_000, dtype=np.float32)
     for schedule in ({}, {"schedule": "random", "schedule_seed": 3}):

@@ -17,6 +17,7 @@ def two_devices(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.smallest
 def test_virtual_time_is_reported_on_stderr_and_in_the_document(
     command: Any, two_devices: Path, tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_cost_model_that_is_not_there_is_an_input_error(command: Any, two_devi
     assert "no.toml" in done.err
 
 
+@pytest.mark.smallest
 def test_without_values_types_and_shapes_are_reported(command: Any, graphs: Path) -> None:
     arguments = ["run", graphs / "eight_devices.pb", "--feed", "n=3", "--fetch", "out0:0"]
     arguments += ["--clock", "virtual", "--no-values"]

@@ -24,6 +24,7 @@ def counting_graph(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.smallest
 def test_a_loop_runs_on_worker_processes(command: Any, eight: Path) -> None:
     arguments = ["--feed", "n=7", "--fetch", "out0:0", "--fetch", "out7:0"]
     here = command("run", eight, "--devices", "cpu:0-7", *arguments)

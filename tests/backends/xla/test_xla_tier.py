@@ -76,6 +76,7 @@ def steps(run: Session, count: int, **limits: Any) -> list[list[Any]]:
     return [run.run(FETCHES, {"x": x}, ["step"], **limits) for x in data]
 
 
+@pytest.mark.smallest
 @needs_jax
 def test_training_moves_to_xla_and_agrees(at_once: None) -> None:
     auto, compiled = initialized(TRAINING), initialized(TRAINING, engine="compiled")

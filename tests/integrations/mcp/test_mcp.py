@@ -83,6 +83,7 @@ def test_feeds_that_name_files_are_refused(folder: Path, text: str) -> None:
         roots.require_no_file(text)
 
 
+@pytest.mark.smallest
 def test_tools_are_the_commands_that_read(folder: Path) -> None:
     assert {tool.name for tool in TOOLS} == READERS
     forbidden = {"output", "out", "out_dir", "trace_out", "html", "allow_io", "save_variables"}

@@ -63,6 +63,7 @@ def overlays(graph: dict[str, Any]) -> dict[str, set[tuple[str, str]]]:
     }
 
 
+@pytest.mark.smallest
 def test_a_loop_is_a_graph_of_its_own_with_its_critical_cycle(fixtures: Path) -> None:
     written = collection(graph_of(fixtures, "counter"))
     main, loop = written["graphs"]

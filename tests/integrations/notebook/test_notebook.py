@@ -52,6 +52,7 @@ class Tags(HTMLParser):
         self.pages += [value or "" for name, value in attrs if name == "srcdoc"]
 
 
+@pytest.mark.smallest
 def test_a_graph_is_a_page_in_a_frame_without_access_to_the_notebook(fixtures: Path) -> None:
     shown = counter(fixtures)._repr_html_()
     tags = Tags(shown)

@@ -75,6 +75,7 @@ def run(n=n_default):
 """
 
 
+@pytest.mark.smallest
 def test_a_counter_is_a_loop_with_names() -> None:
     assert COUNTER in python_source(counter(), PythonOptions()).text
 
@@ -290,6 +291,7 @@ def test_a_file_has_the_names_of_the_signature_that_is_requested(
     assert (done.returncode, done.stdout, done.stderr) == (0, capsys.readouterr().out, "")
 
 
+@pytest.mark.smallest
 def test_a_file_runs_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "count.py"
     graph = cfgraph.load(GRAPHS / "counter.pb")

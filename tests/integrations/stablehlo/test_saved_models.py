@@ -65,6 +65,7 @@ PASSES: dict[str, Callable[[Graph, list[str]], Any]] = {
 }
 
 
+@pytest.mark.smallest
 @pytest.mark.parametrize("name", NAMES)
 def test_values_are_those_of_tensorflow(models: Any, name: str) -> None:
     folder, runs = models

@@ -71,6 +71,7 @@ def test_what_a_process_prints_is_no_answer(pool: ModePool) -> None:
     assert not compare(pool, "fine")
 
 
+@pytest.mark.smallest
 def test_another_value_is_a_difference(pool: ModePool) -> None:
     delta = compare(pool, "differs")
     assert [gap.what for gap in delta.gaps] == ["differs:0"]
