@@ -184,7 +184,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # the workers of pytest-xdist must collect the same names
         raise pytest.UsageError(f"names of tests have addresses: {names[0]}")
     if config.option.core:
-        deselect(items, lambda item: bool(plug_in(item.path)) and not has(item, "smallest"))
+        deselect(items, lambda item: is_of_plug_in(item) and not has(item, "smallest"))
     if importlib.util.find_spec("tensorflow") is None:
         deselect_all_but_one_case_of_interop_tests(items)
     deselect(
@@ -198,6 +198,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def has(item: pytest.Item, marker: str) -> bool:
     """True for a test with a marker."""
     return item.get_closest_marker(marker) is not None
+
+
+def is_of_plug_in(item: pytest.Item) -> bool:
+    """True for a test of a backend or integration, in whichever folder."""
+    return any(mark.name in PLUG_INS for mark in item.iter_markers())
 
 
 def deselect_all_but_one_case_of_interop_tests(items: list[pytest.Item]) -> None:

@@ -12,10 +12,13 @@ sweep = False
 
 
 def sampled(cases: Iterable[Any], every: int) -> list[Any]:
-    """Return the first of each `every` cases; in a sweep the others, too, marked slow."""
+    """Return the first of each `every` cases; in a sweep the others, too, marked slow.
+
+    With 0 for `every`, all are slow.
+    """
     if not sweep:
-        return list(cases)[::every]
-    return [_slow(case) if place % every else case for place, case in enumerate(cases)]
+        return list(cases)[::every] if every else []
+    return [_slow(c) if not every or place % every else c for place, c in enumerate(cases)]
 
 
 def few_of_each(groups: Mapping[str, Sequence[Any]], count: int) -> list[Any]:

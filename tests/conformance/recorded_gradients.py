@@ -20,21 +20,23 @@ LOOSEN = 10
 
 def disagreement(
     case: dict[str, Any],
-    prepare: Callable[[Graph], Graph] = lambda g: g,
+    prepare: Callable[[Graph, list[str | None]], None] = lambda graph, names: None,
     recompute: int | None = None,
-    forward: Callable[[Graph], Graph] = lambda g: g,
+    forward: Callable[[Graph], None] = lambda graph: None,
     **options: Any,
 ) -> str:
     """The difference from a recorded gradient case, or ``.
 
-    `forward` takes the graph before its gradients are added, and `prepare` the graph with them.
+    `forward` changes the graph before its gradients are added, and `prepare` the graph with them.
     """
-    graph = forward(recorded.graph(case["graph"]))
+    graph = recorded.graph(case["graph"])
     options = {"state": State(), "soft_placement": True, **options}
     try:
+        forward(graph)
         names = add_gradients(case, graph, recompute)
+        prepare(graph, names)
         _initialize(case, options)
-        values = _run(case, prepare(graph), names, options)
+        values = _run(case, graph, names, options)
     except Unsupported as error:
         return f"Unsupported: {error}"
     except CfgraphError as error:

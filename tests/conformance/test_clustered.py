@@ -1,8 +1,7 @@
-"""Every recorded session agrees when what it needs is clustered."""
+"""A clustered graph needs for each fetch what it needed before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,54 +14,15 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.opdef.op import lookup
 from tests.conformance import recorded
-from tests.sampled import in_sweep, sampled
-
-CASES = recorded.parameters("session")
-
-
-def clustered(case: dict[str, Any], **options: Any) -> Callable[[Graph], Graph]:
-    """Clusters what each run of a case needs; what it fetches and feeds keeps its name."""
-    runs = iter(case["runs"])
-
-    def prepare(graph: Graph) -> Graph:
-        run = next(runs)
-        names = [*run["fetches"], *run["feeds"]]
-        cfgraph.cluster(graph, fetches=names, feeds=run["feeds"], **options)
-        return graph
-
-    return prepare
-
-
-@pytest.mark.parametrize("case", sampled(CASES, 18))
-def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
-    failure = recorded.disagreement(case, clustered(case), engine="compiled")
-    assert not failure, failure
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", in_sweep(CASES))
-def test_a_session_agrees_whose_nodes_are_clusters_each(case: dict[str, Any]) -> None:
-    failure = recorded.disagreement(case, clustered(case, min_size=1), engine="compiled")
-    assert not failure, failure
-
-
-def in_advance(graph: Graph) -> Graph:
-    """The whole graph clustered, without knowledge of the fetches."""
-    cfgraph.cluster(graph)
-    return graph
-
-
-@pytest.mark.parametrize("case", sampled(CASES, 18))
-def test_a_session_agrees_on_a_graph_that_was_clustered_in_advance(case: dict[str, Any]) -> None:
-    failure = recorded.disagreement(case, in_advance, engine="compiled")
-    assert not failure, failure
+from tests.conformance.agree.ways import Way
+from tests.conformance.recorded_ways import difference
+from tests.sampled import sampled
 
 
 def test_a_fetch_of_a_loop_reads_no_variable_of_its_body() -> None:
     name = "rnn_cell_test_v1/RawRNNTest.testEmitDifferentStructureThanCellOutput/0"
     (case,) = [case for case in recorded.cases() if case["id"] == name]
-    failure = recorded.disagreement(case, in_advance, engine="compiled")
-    assert not failure, failure
+    assert not difference(case, Way.parse("cluster*=2 compiled"))
 
 
 def required(graph: Graph, members: dict[str, tuple[str, ...]], before: Graph) -> dict[str, Any]:

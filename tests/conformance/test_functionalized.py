@@ -1,8 +1,7 @@
-"""Every recorded graph with primitives, functionalized, computes what TensorFlow recorded."""
+"""What becomes functional of recorded graphs, and what a fetch of one then needs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.runtime.engine.step import State
-from tests.conformance import recorded, recorded_gradients
+from tests.conformance import recorded
 from tests.passes.functional_structure import structure
 from tests.sampled import in_sweep, sampled
 
@@ -33,7 +32,6 @@ PARTLY_LOWERED = (
 )
 # an optimized loop that keeps its form, too, but is in more regions
 MORE_REGIONS = {"testNestedWhileCondWhileGrad": 2}
-ENGINES = ("compiled", "tokens")
 # graphs of which each result was fetched by itself: several cases have one
 ALONE: set[str] = set()
 
@@ -45,56 +43,6 @@ def has_primitives(graph: Graph) -> bool:
 def fetch_names(run: dict[str, Any]) -> list[str]:
     """The fetches of a run, with targets as `functionalize` takes them."""
     return [name if ":" in name else f"^{name}" for name in run["fetches"]]
-
-
-def functionalized(
-    case: dict[str, Any],
-    *,
-    lowered_first: bool = False,
-    lowered_again: bool = False,
-    target: str = "tensorflow",
-) -> Callable[[Graph], Graph]:
-    """Functionalizes each graph for what its run fetches."""
-    runs = iter(case["runs"])
-
-    def prepare(graph: Graph) -> Graph:
-        run = next(runs)
-        if run.get("error"):
-            return graph
-        if lowered_first:
-            cfgraph.lower(graph)
-        cfgraph.functionalize(graph, fetch_names(run), target=target)
-        if lowered_again:
-            cfgraph.lower(graph)
-        return graph
-
-    return prepare
-
-
-@pytest.mark.parametrize("case", sampled(SESSIONS, 15))
-def test_a_functionalized_session_agrees(case: dict[str, Any]) -> None:
-    failure = recorded.disagreement(case, functionalized(case, lowered_first=True))
-    assert not failure, failure
-
-
-@pytest.mark.parametrize("case", sampled(SESSIONS, 40))
-def test_a_session_agrees_in_the_form_of_converters(case: dict[str, Any]) -> None:
-    failure = recorded.disagreement(
-        case, functionalized(case, lowered_first=True, target="converter")
-    )
-    assert not failure, failure
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", in_sweep(SESSIONS))
-def test_a_functionalized_session_agrees_on_both_engines_and_lowered_again(
-    case: dict[str, Any],
-) -> None:
-    for engine in ENGINES:
-        failure = recorded.disagreement(case, functionalized(case), engine=engine)
-        assert not failure, (engine, failure)
-    failure = recorded.disagreement(case, functionalized(case, lowered_again=True))
-    assert not failure, failure
 
 
 def values_alone(graph: Graph, names: list[str], feeds: dict[str, Any]) -> dict[str, Any]:
@@ -132,28 +80,6 @@ def test_a_result_needs_nothing_else_once_a_graph_is_functionalized_without_fetc
         is_random = "random" in case["tags"]
         pairs = ((name, value, np.asarray(expected[name])) for name, value in values.items())
         assert [n for n, a, b in pairs if recorded.compare(a, b, shapes_only=is_random)] == []
-
-
-@pytest.mark.parametrize("case", sampled(GRADIENTS, 18))
-def test_a_functionalized_gradient_agrees(case: dict[str, Any]) -> None:
-    def prepare(graph: Graph) -> Graph:
-        cfgraph.functionalize(graph)
-        return graph
-
-    failure = recorded_gradients.disagreement(case, prepare)
-    assert not failure, failure
-
-
-@pytest.mark.parametrize("case", sampled(GRADIENTS, 18))
-def test_the_gradient_of_a_functionalized_graph_agrees(case: dict[str, Any]) -> None:
-    def forward(graph: Graph) -> Graph:
-        xs = [name for name in case["xs"] if name is not None]
-        weights = [item for item in case["grad_ys"] if isinstance(item, str)]
-        cfgraph.functionalize(graph, [*case["ys"], *xs, *weights, *case["stop_gradients"]])
-        return graph
-
-    failure = recorded_gradients.disagreement(case, forward=forward)
-    assert not failure, failure
 
 
 @pytest.mark.slow

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Graph
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.passes.lower.lower import lower
-from tests.conformance import recorded, recorded_gradients
-from tests.conformance.test_clustered import clustered
-from tests.conformance.test_partitioned import cut
+from tests.conformance import recorded
+from tests.conformance.agree.ways import Way
+from tests.conformance.recorded_ways import difference
 
 CASES = recorded.cases(recorded.KERNELS)
 # a new kernel leaves this list
@@ -50,59 +47,24 @@ def lacks_kernel(name: str) -> bool:
     return not (op.compilation.runnable or op.calls.kind or op.role)
 
 
-def disagreement(
-    case: dict[str, Any], prepare: Callable[[Graph], Graph] = lambda g: g, **options: Any
-) -> str:
+def failure_of(case: dict[str, Any], way: str) -> str:
     """The difference; nothing where it lies in an op without a kernel."""
-    agrees = recorded_gradients if case["kind"] == "gradient" else recorded
-    failure = agrees.disagreement(case, prepare, **options)
+    is_gradient = case["kind"] == "gradient" and way == "cluster compiled"
+    failure = difference(case, Way.parse("jit=numpy" if is_gradient else way))
     is_expected = "Unsupported" in failure and not {*WITHOUT_KERNEL}.isdisjoint(case["ops"])
     return "" if is_expected or case["id"] in UNDEFINED else failure
 
 
-def lowered(graph: Graph) -> Graph:
-    lower(graph)
-    return graph
-
-
-def as_recorded(case: dict[str, Any]) -> str:
-    return disagreement(case)
-
-
-def after_lowering(case: dict[str, Any]) -> str:
-    return disagreement(case, lowered)
-
-
-def after_clustering(case: dict[str, Any]) -> str:
-    if case["kind"] == "gradient":
-        return disagreement(case, jit="numpy")
-    return disagreement(case, clustered(case), engine="compiled")
-
-
-def after_partitioning(case: dict[str, Any]) -> str:
-    return disagreement(case, cut(sum(case["id"].encode())))
-
-
-def under_xla(case: dict[str, Any]) -> str:
-    return disagreement(case, engine="xla")
-
-
 without_xla = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
-WAYS = [
-    as_recorded,
-    after_lowering,
-    after_clustering,
-    after_partitioning,
-    pytest.param(under_xla, marks=without_xla),
-]
+WAYS = ["auto", "lower auto", "cluster compiled", "partition auto"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*WAYS, pytest.param("xla", marks=[pytest.mark.xla, without_xla])])
 @pytest.mark.parametrize("suite", sorted({case["id"].split("/")[0] for case in CASES}))
-def test_a_suite_of_kernel_tests_agrees(suite: str, way: Callable[[dict[str, Any]], str]) -> None:
+def test_a_suite_of_kernel_tests_agrees(suite: str, way: str) -> None:
     members = [case for case in CASES if case["id"].startswith(f"{suite}/")]
-    failures = {case["id"]: way(case) for case in members}
+    failures = {case["id"]: failure_of(case, way) for case in members}
     assert {name: failure for name, failure in failures.items() if failure} == {}
 
 

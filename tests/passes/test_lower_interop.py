@@ -45,28 +45,6 @@ def lowered(graph: Graph) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_tensorflow_computes_the_recorded_values_from_a_lowered_graph(case: dict[str, Any]) -> None:
-    graph = imported(message_of(lowered(last_graph(case))))
-    config = tf.ConfigProto(allow_soft_placement=True)
-    random, compared = "random" in case["tags"], 0
-    with tf.Session(graph=graph, config=config) as session:
-        for run in case["runs"]:
-            grown = run["graph"] != case["runs"][-1]["graph"]
-            if run.get("error"):
-                with pytest.raises(tf.errors.OpError):
-                    session.run(run["fetches"], feeds_of(run))
-                compared += 1
-                continue
-            values = session.run(run["fetches"], feeds_of(run))
-            for name, have in zip(run["fetches"], values, strict=True):
-                if ":" in name and not grown:
-                    want = recorded.array(run["expected"][name])
-                    assert not recorded.compare(have, want, shapes_only=random)
-                compared += 1
-    assert compared
-
-
 @pytest.mark.parametrize("first", sampled(range(0, 200, 50), 4))
 def test_tensorflow_computes_random_programs_that_are_lowered(first: int) -> None:
     for seed, program in random_programs(range(first, first + 50)):

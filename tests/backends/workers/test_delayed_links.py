@@ -13,7 +13,8 @@ from benchmarks.workers import pipelined
 from cfgraph.backends.workers.processes import Processes
 from tests.backends.workers.threads import Threads
 from tests.conformance import recorded
-from tests.conformance.test_partitioned import CASES, cut
+from tests.conformance.agree.ways import Way
+from tests.conformance.recorded_ways import difference
 from tests.runtime.partitioned_graphs import counting, nesting
 
 _DELAY = 0.005
@@ -63,6 +64,6 @@ def test_a_delay_changes_no_value_of_nested_loops(engine: str) -> None:
     graph = cfgraph.loads(nesting().encode(), "graph")
     with cfgraph.Session(graph, workers=workers, engine=engine) as run:
         assert run.run(["out:0"], {"n_outer": 3, "n_inner": 4}) == [12]
-    case = next(case.values[0] for case in CASES if case.id.endswith("WhileGrad_ParallelInner/0"))
-    options: dict[str, Any] = {"devices": "cpu:0-3", "workers": workers, "engine": engine}
-    assert not recorded.disagreement(case, cut(1, "cpu:0-3"), **options)
+    case = next(c for c in recorded.cases() if c["id"].endswith("WhileGrad_ParallelInner/0"))
+    options: dict[str, Any] = {"devices": "cpu:0-3", "workers": workers}
+    assert not difference(case, Way(("partition=cpu:0-3",), engine), **options)

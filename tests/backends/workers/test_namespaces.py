@@ -14,7 +14,8 @@ import cfgraph
 from cfgraph.errors import WorkerLost
 from tests.backends.workers.namespaces import Namespace, OnNamespaces, connected_namespaces
 from tests.conformance import recorded
-from tests.conformance.test_partitioned import CASES, cut
+from tests.conformance.agree.ways import Way
+from tests.conformance.recorded_ways import difference
 from tests.runtime.partitioned_graphs import counting, nesting
 
 pytestmark = pytest.mark.slow
@@ -70,7 +71,7 @@ def test_a_delay_changes_no_value(hosts: list[Namespace], engine: str) -> None:
         assert time.monotonic() - start > 20 * 2 * 0.005
     with session(nesting(), hosts, engine=engine) as run:
         assert run.run(["out:0"], {"n_outer": 3, "n_inner": 4}) == [12]
-    case = next(case.values[0] for case in CASES if case.id.endswith("WhileGrad_ParallelInner/0"))
+    case = next(c for c in recorded.cases() if c["id"].endswith("WhileGrad_ParallelInner/0"))
     workers = OnNamespaces(tuple(hosts), _LOST_AFTER)
-    options: dict[str, Any] = {"devices": "cpu:0-3", "workers": workers, "engine": engine}
-    assert not recorded.disagreement(case, cut(1, "cpu:0-3"), **options)
+    options: dict[str, Any] = {"devices": "cpu:0-3", "workers": workers}
+    assert not difference(case, Way(("partition=cpu:0-3",), engine), **options)

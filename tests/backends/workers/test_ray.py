@@ -17,7 +17,8 @@ from cfgraph.backends.workers import on_ray
 from cfgraph.backends.workers.on_ray import Ray, RayTransport, WorkerActor
 from cfgraph.backends.workers.worker import Worker
 from tests.conformance import recorded
-from tests.conformance.test_partitioned import CASES, cut
+from tests.conformance.agree.ways import Way
+from tests.conformance.recorded_ways import difference
 from tests.runtime.partitioned_graphs import counting
 
 _WORKERS = 2
@@ -82,12 +83,14 @@ def actors(monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedActors]:
 
 @pytest.mark.slow
 def test_recorded_sessions_agree_on_ray(actors: SharedActors) -> None:
-    cases: list[Any] = [case.values[0] for case in CASES[:: len(CASES) // _SESSIONS]][:_SESSIONS]
+    sessions = recorded.parameters("session")
+    chosen = sessions[:: len(sessions) // _SESSIONS][:_SESSIONS]
+    cases: list[Any] = [case.values[0] for case in chosen]
     assert len(cases) == _SESSIONS
     failures = {}
     for case in cases:
-        prepare = cut(sum(case["id"].encode()), "cpu:0-3")
-        failure = recorded.disagreement(case, prepare, devices="cpu:0-3", workers=actors)
+        way = Way.parse("partition=cpu:0-3 auto")
+        failure = difference(case, way, devices="cpu:0-3", workers=actors)
         if failure:
             failures[case["id"]] = failure
     assert not failures

@@ -11,7 +11,7 @@ import pytest
 import cfgraph
 from tests.backends.workers.uneven_links import UnevenThreads
 from tests.conformance import recorded
-from tests.conformance.test_partitioned import CASES, cut
+from tests.conformance.agree.ways import cut
 from tests.sampled import sampled
 
 _WORKERS = 3
@@ -20,7 +20,7 @@ _SEEDS = 50  # of a placement and an engine
 
 def _chosen() -> list[dict[str, Any]]:
     """The cases with most nodes among those that are one run with loops or conditionals."""
-    cases = [case.values[0] for case in CASES]
+    cases = [case.values[0] for case in recorded.parameters("session")]
     fitting = [
         case
         for case in cases

@@ -1,10 +1,13 @@
-"""Ways to run a program in cfgraph: passes before a run, where gradients are added, the engine."""
+"""Ways to run a program in cfgraph: passes before a run, where gradients are added, the engine.
+
+A stage or an engine may have an argument, as `partition=cpu:0-3` and `workers=2` do.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +69,7 @@ class Way:
     @property
     def order(self) -> int:
         """The order of the gradients."""
-        return self.stages.count(GRADIENT)
+        return sum(stage.partition("=")[0] == GRADIENT for stage in self.stages)
 
     @classmethod
     def parse(cls, text: str) -> Way:
@@ -224,35 +227,68 @@ def applied(graph: Graph, way: Way, subject: Subject) -> list[list[str]]:
     return found
 
 
-def _apply(graph: Graph, name: str, wanted: list[str], subject: Subject) -> None:
-    fed = list(_fed(graph, subject.runs[0].feeds))
+def _apply(graph: Graph, stage: str, wanted: list[str], subject: Subject) -> None:
     init = [subject.init] if subject.init else []
+    fed = tuple(_fed(graph, subject.runs[0].feeds))
+    apply(graph, stage, Requirements(tuple(wanted), tuple(init), fed, seed=len(graph)))
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """Fetched tensors, targets, and fed tensors of a run; and a seed for its devices."""
+
+    fetches: tuple[str, ...]
+    targets: tuple[str, ...]
+    feeds: tuple[str, ...]
+    seed: int
+
+    @property
+    def names(self) -> list[str]:
+        """The fetches, and the targets with the mark of nodes."""
+        return [*self.fetches, *(f"^{name}" for name in self.targets)]
+
+
+def apply(graph: Graph, stage: str, run: Requirements) -> None:
+    """Apply a pass in place, for a run."""
+    name, _, argument = stage.partition("=")
+    known = [*run.fetches, *run.targets, *run.feeds]
     match name:
         case "functionalize":
-            functionalize(graph, [*wanted, *(f"^{name}" for name in init)])
+            functionalize(graph, run.names, target=argument or "tensorflow")
         case "functionalize*":
             functionalize(graph)
         case "freeze":
             kept = [node.name for node in graph if is_variable(node)]
-            outputs = [*wanted, *fed, *(f"^{name}" for name in init)]
+            outputs = [*run.names, *run.feeds]
             cfgraph.freeze(graph, outputs=outputs, keep_variables=kept)
         case "lower":
             cfgraph.lower(graph)
         case "optimize":
-            cfgraph.optimize(graph, fetches=[*wanted, *(f"^{name}" for name in init)], feeds=fed)
+            cfgraph.optimize(graph, fetches=run.names, feeds=run.feeds)
         case "optimize*":
-            cfgraph.optimize(graph, feeds=fed, keep=[*wanted, *init])
+            cfgraph.optimize(graph, feeds=run.feeds, keep=[*run.fetches, *run.targets])
         case "cluster":
-            cfgraph.cluster(graph, fetches=wanted, feeds=fed)
+            size = int(argument or 2)
+            cfgraph.cluster(graph, fetches=known, feeds=run.feeds, min_size=size)
         case "cluster*":
-            cfgraph.cluster(graph, min_size=1)
+            cfgraph.cluster(graph, min_size=int(argument or 1))
         case "regions":
-            cfgraph.cluster(graph, fetches=wanted, feeds=fed, regions=True)
+            cfgraph.cluster(graph, fetches=known, feeds=run.feeds, regions=True)
         case "partition":
-            cfgraph.place(graph, devices="cpu:0-2", seed=len(graph))
-            cfgraph.partition(graph)
+            cut(run.seed, argument or "cpu:0-2")(graph)
         case "extract":
-            cfgraph.extract(graph, outputs=[*wanted, *(f"^{name}" for name in init)])
+            cfgraph.extract(graph, outputs=run.names)
+
+
+def cut(seed: int, devices: str) -> Callable[[Graph], Graph]:
+    """A pass that places at random on devices, and partitions."""
+
+    def prepare(graph: Graph) -> Graph:
+        cfgraph.place(graph, devices=devices, seed=seed)
+        cfgraph.partition(graph)
+        return graph
+
+    return prepare
 
 
 def session(graph: Graph, way: Way) -> Any:
