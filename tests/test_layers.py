@@ -53,8 +53,6 @@ LIGHT_INSIDE = {
     "cfgraph/analysis/findings.py": {"importlib", "tomllib"},
     "cfgraph/cli/command_line.py": {"traceback"},
     "cfgraph/ir/nested_text.py": {"tomllib"},
-    "cfgraph/ir/serde/archives.py": {"lzma", "tarfile", "zipfile"},
-    "cfgraph/ir/serde/tar_members.py": {"tarfile"},
 }
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner

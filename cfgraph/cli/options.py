@@ -58,8 +58,7 @@ Graph = Annotated[
     str,
     typer.Argument(
         metavar="GRAPH",
-        help="Graph file, SavedModel folder or archive, folder of partitions, or - for standard "
-        "input.",
+        help="Graph file, SavedModel folder, folder of partitions, or - for standard input.",
         show_default=False,
     ),
 ]
@@ -67,7 +66,7 @@ Graphs = Annotated[
     list[str],
     typer.Argument(
         metavar="GRAPH...",
-        help="Graph files, SavedModel folders or archives, or - for standard input.",
+        help="Graph files, SavedModel folders, or - for standard input.",
     ),
 ]
 Output = Annotated[
@@ -257,7 +256,7 @@ Variables = Annotated[
     typer.Option(
         "--variables",
         metavar="PATH",
-        help="Restore variables from a SavedModel, folder or archive, or a checkpoint.",
+        help="Restore variables from the folder of a SavedModel, or a checkpoint.",
     ),
 ]
 VariablesOfB = Annotated[

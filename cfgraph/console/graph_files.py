@@ -32,8 +32,7 @@ from cfgraph.ir.files import (
 )
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import is_partition_folder
-from cfgraph.ir.serde.archives import open_archive, read_graph_file
-from cfgraph.ir.serde.file_contents import file_pieces, file_size
+from cfgraph.ir.serde.file_contents import file_pieces, file_size, read_graph_file
 from cfgraph.ir.serde.saved_model import (
     SavedModelContents,
     SavedSignature,
@@ -246,8 +245,6 @@ def saved_model_folder(source: Source) -> str | None:
     path = Path(source.path)
     if source.format not in _SAVED_MODEL_FORMATS or source.path == STDIN:
         return None
-    if archive := open_archive(path):
-        return str(archive.unpacked)
     if path.is_dir():
         return source.path
     return str(path.parent) if path.name.removesuffix(".gz") in SAVED_MODELS else None

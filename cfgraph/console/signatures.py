@@ -12,7 +12,7 @@ from cfgraph.console.graph_files import Source, saved_model_contents
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import did_you_mean, first_names
-from cfgraph.ir.serde.archives import open_archive, read_graph_file
+from cfgraph.ir.serde.file_contents import read_graph_file
 from cfgraph.ir.serde.saved_model import (
     SavedModelContents,
     SavedSignature,
@@ -111,7 +111,7 @@ def names_tensors(path: str, graph: Graph) -> bool:
 
 
 def _contents_at(path: str | None) -> SavedModelContents | None:
-    if path is None or not (os.path.isdir(path) or open_archive(path)):
+    if path is None or not os.path.isdir(path):
         return None
     try:
         return read_contents(read_graph_file(path))

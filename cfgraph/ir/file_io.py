@@ -418,37 +418,29 @@ def decompress(data: bytes) -> bytes:
         return data
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            return read_unpacked(file, len(data), "gzip")
+            return _read_unpacked(file, len(data))
     except (OSError, EOFError, zlib.error) as error:
         message = f"the gzip data is truncated or corrupt: {error}"
         hint = "copy the file again"
         raise InvalidInput(message, hint=hint, code="CFG003") from None
 
 
-def read_unpacked(file: IO[bytes] | gzip.GzipFile, packed: int, kind: str) -> bytes:
-    """All bytes that `packed` bytes of an archive or of compressed data unpack to.
+def _read_unpacked(file: gzip.GzipFile, packed: int) -> bytes:
+    """All bytes that `packed` bytes of compressed data unpack to.
 
     Raises InvalidInput if they are too many, ExecutionError beyond the limit of memory.
     """
-    limit, buffer = min(MAX_BYTES, max_unpacked_bytes(packed)), io.BytesIO()
+    allowance, buffer = max(MAX_TRUSTED_BYTES, MAX_COMPRESSION_RATIO * packed), io.BytesIO()
+    limit = min(MAX_BYTES, allowance)
     while chunk := file.read(_CHUNK_BYTES):
         check_deadline()
-        reserve(buffer.tell() + len(chunk), f"the content of {packed} bytes of {kind}")
+        reserve(buffer.tell() + len(chunk), f"the content of {packed} bytes of gzip")
         buffer.write(chunk)
         if buffer.tell() > limit:
-            raise unpacked_size_error(packed, kind, limit)
+            message = f"{packed} bytes of gzip unpack to more than {limit}"
+            hint = "unpack the file yourself if you trust it"
+            raise InvalidInput(message, hint=hint, code="CFG002")
     return buffer.getvalue()
-
-
-def max_unpacked_bytes(packed: int) -> int:
-    """The bytes that compressed data may unpack to."""
-    return max(MAX_TRUSTED_BYTES, MAX_COMPRESSION_RATIO * packed)
-
-
-def unpacked_size_error(packed: int, kind: str, limit: int) -> InvalidInput:
-    """The error of compressed data that unpacks to more than the limit."""
-    message = f"{packed} bytes of {kind} unpack to more than {limit}"
-    return InvalidInput(message, hint="unpack the file yourself if you trust it", code="CFG002")
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:

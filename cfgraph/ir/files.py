@@ -15,8 +15,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
-from cfgraph.ir.serde.archives import archive_of_bytes, read_graph_file
-from cfgraph.ir.serde.file_contents import FileSkeleton, file_size
+from cfgraph.ir.serde.file_contents import FileSkeleton, file_size, read_graph_file
 from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
 from cfgraph.ir.serde.node_reader import message_parts
 from cfgraph.ir.serde.op_defs import declare_ops_of_file
@@ -46,7 +45,6 @@ class LoadedGraph:
 def load(path: str | os.PathLike[str], *, op_defs: Iterable[str | os.PathLike[str]] = ()) -> Graph:
     """Read a graph from a file, or from the folder of a SavedModel or of a partitioned graph.
 
-    An archive, zip or tar, may contain the file or folder; a path may continue into it.
     `op_defs` are files that declare ops: OpLists, text or binary, or SavedModels. Their ops are
     known to the process from then on; those that a SavedModel contains always are.
 
@@ -107,9 +105,8 @@ def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
     """Read a graph from bytes together with their format. Raises like `loads`."""
     _check_format(format)
     size = file_size(data)
-    archive = archive_of_bytes(data)
     # `data` holds the file open to which a graph without its contents refers
-    content = decompress(archive.read_graph() if archive else data).removeprefix(_UTF8_BOM)
+    content = decompress(data).removeprefix(_UTF8_BOM)
     if not content:
         raise InvalidInput("the file is empty", code="CFG002")
     kind = format or text_format(content)

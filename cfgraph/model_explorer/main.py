@@ -22,7 +22,7 @@ from cfgraph.integrations.model_explorer.graph_json import graph_collection
 from cfgraph.integrations.model_explorer.identifiers import graph_members
 from cfgraph.integrations.model_explorer.node_data import Values, node_data
 
-_SUFFIXES: Final = ["pb", "pbtxt", "graphdef", "graph", "zip", "gz"]
+_SUFFIXES: Final = ["pb", "pbtxt", "graphdef", "graph", "gz"]
 _ADAPTERS: Final = ["builtin_graphdef", "cfgraph"]
 _LIVENESS: Final = "cfgraph_liveness"
 _CYCLES: Final = "cfgraph_critical_cycles"

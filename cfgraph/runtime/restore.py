@@ -28,8 +28,8 @@ from cfgraph.ir.files import decode_graph
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import split_tensor_name
-from cfgraph.ir.serde.archives import read_graph_file
 from cfgraph.ir.serde.checkpoint import Checkpoint, write_checkpoint
+from cfgraph.ir.serde.file_contents import read_graph_file
 from cfgraph.ir.serde.saved_model import VARIABLES_PREFIX, SavedState, read_contents, saved_state
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.checkpoints import RestoreV2

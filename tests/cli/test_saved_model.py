@@ -61,26 +61,6 @@ def test_the_form_of_the_file_does_not_matter(command: Any, broken: Path) -> Non
         assert (done.code, "restored 4 variables" in done.err) == (0, True), name
 
 
-def test_an_archive_runs_and_is_transformed_like_its_folder(
-    command: Any, saved: Path, tmp_path: Path
-) -> None:
-    archive = shutil.make_archive(str(tmp_path / "model"), "gztar", saved.parent, saved.name)
-    done = command("run", archive, *FEED, "--expect", Y, "--expect", LABEL)
-    assert done.code == 0
-    origin = f"{archive}/{saved.name}/variables/variables"
-    assert f"restored 4 variables from {origin}" in done.err
-    gradients = tmp_path / "gradients"
-    done = command("grad", archive, "--ys", "y", "--xs", "x", "-o", f"{gradients}/")
-    assert done.code == 0
-    assert command("run", gradients, *FEED, "--expect", Y).code == 0
-    flat = tmp_path / "lowered.pb"
-    assert command("lower", archive, "-o", flat).code == 0
-    for second in (flat, f"{archive}/{saved.name}"):
-        assert command("diff", archive, second, "--run", *FEED).code == 0
-    assert command("run", flat, "--variables", archive, "--feed", "x=[[1, 2]]").code == 0
-    assert command("check", archive).code == 0
-
-
 @pytest.mark.parametrize("field", ["restore_op_name", "filename_tensor_name"])
 def test_a_saver_that_names_nothing_of_the_graph_is_refused(
     command: Any, broken: Path, field: str

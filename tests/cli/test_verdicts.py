@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import zipfile
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,18 +18,22 @@ y = MatMul(x, read)
 """
 
 
-@pytest.fixture
-def verdicts(fixtures: Path) -> Path:
-    return fixtures / "verdicts"
+@pytest.fixture(scope="module")
+def verdicts(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of the exports."""
+    folder = tmp_path_factory.mktemp("verdicts")
+    for path in (fixtures / "verdicts").glob("*.zip"):
+        if path.name != "pairs.zip":
+            shutil.unpack_archive(path, folder)
+    return folder
 
 
 @pytest.fixture
 def without_variables(verdicts: Path, tmp_path: Path) -> Path:
     """The graph of a SavedModel without its variables."""
-    path = tmp_path / "retrained.pb"
-    with zipfile.ZipFile(verdicts / "lstm_retrained.zip") as archive:
-        path.write_bytes(archive.read("lstm_retrained/saved_model.pb"))
-    return path
+    return Path(
+        shutil.copy(verdicts / "lstm_retrained" / "saved_model.pb", tmp_path / "retrained.pb")
+    )
 
 
 def text(path: Path, content: str) -> Path:
@@ -38,7 +42,7 @@ def text(path: Path, content: str) -> Path:
 
 
 def test_retrained_weights_are_a_difference(command: Any, verdicts: Path) -> None:
-    done = command("diff", verdicts / "lstm.zip", verdicts / "lstm_retrained.zip", "--run")
+    done = command("diff", verdicts / "lstm", verdicts / "lstm_retrained", "--run")
     assert done.code == 1
     assert "sequential/dense/kernel_1: 16 of 16 elements differ" in done.out
 
@@ -47,7 +51,7 @@ def test_retrained_weights_are_a_difference(command: Any, verdicts: Path) -> Non
 def test_inputs_of_two_exports_are_paired_by_type_and_shape(
     options: Any, command: Any, verdicts: Path
 ) -> None:
-    done = command("diff", verdicts / "t1.zip", verdicts / "t2.zip", "--run", *options)
+    done = command("diff", verdicts / "t1", verdicts / "t2", "--run", *options)
     assert (done.code, done.lines) == (
         0,
         [
@@ -58,7 +62,7 @@ def test_inputs_of_two_exports_are_paired_by_type_and_shape(
 
 
 def test_a_feed_by_the_name_of_either_side_feeds_both(command: Any, verdicts: Path) -> None:
-    pair = verdicts / "t1.zip", verdicts / "t2.zip"
+    pair = verdicts / "t1", verdicts / "t2"
     for name in ("keras_tensor", "keras_tensor_4"):
         feed = f"{name}=f32[1,6,4]:normal"
         done = command("diff", *pair, "--run", "--feed", feed, "--json")
@@ -66,14 +70,14 @@ def test_a_feed_by_the_name_of_either_side_feeds_both(command: Any, verdicts: Pa
 
 
 def test_a_feed_that_no_side_knows_is_an_error(command: Any, verdicts: Path) -> None:
-    pair = verdicts / "t1.zip", verdicts / "t2.zip"
+    pair = verdicts / "t1", verdicts / "t2"
     done = command("diff", *pair, "--run", "--feed", "keras_tensor_9=f32[1,6,4]:zeros")
     assert done.code == 2
     assert "feed keras_tensor_9: no node 'keras_tensor_9'" in done.err
 
 
 def test_the_outputs_of_the_signature_are_compared_by_default(command: Any, verdicts: Path) -> None:
-    done = command("diff", verdicts / "u1.zip", verdicts / "u2.zip", "--run", "--json")
+    done = command("diff", verdicts / "u1", verdicts / "u2", "--run", "--json")
     assert done.code == 0
     runs = done.json["result"]["runs"]
     assert runs["fetches"] == ["StatefulPartitionedCall_1:0"]
@@ -83,7 +87,7 @@ def test_the_outputs_of_the_signature_are_compared_by_default(command: Any, verd
 def test_a_graph_without_signatures_has_those_of_the_other(
     command: Any, verdicts: Path, tmp_path: Path
 ) -> None:
-    lowered, model = tmp_path / "lowered.pb", verdicts / "u1.zip"
+    lowered, model = tmp_path / "lowered.pb", verdicts / "u1"
     command("lower", model, "-o", lowered)
     for pair in ((model, lowered), (lowered, model)):
         done = command("diff", *pair, "--run", "--json")
@@ -97,7 +101,7 @@ WARNING = "B has no values of its own for 5 variables, sequential/dense/bias_1, 
 def test_variables_of_the_other_graph_are_a_warning_in_every_format(
     command: Any, verdicts: Path, without_variables: Path
 ) -> None:
-    pair = verdicts / "lstm.zip", without_variables, "--run"
+    pair = verdicts / "lstm", without_variables, "--run"
     plain = command("diff", *pair)
     assert plain.code == 0
     assert plain.lines[0].startswith(f"warning: {WARNING}")
@@ -119,7 +123,7 @@ def test_variables_of_the_other_graph_are_a_warning_in_every_format(
 def test_variables_that_only_the_second_graph_has_are_a_warning_too(
     command: Any, verdicts: Path, without_variables: Path
 ) -> None:
-    done = command("diff", without_variables, verdicts / "lstm.zip", "--run")
+    done = command("diff", without_variables, verdicts / "lstm", "--run")
     assert done.code == 0
     assert "warning: A has no values of its own for 5 variables" in done.out
 
@@ -127,10 +131,10 @@ def test_variables_that_only_the_second_graph_has_are_a_warning_too(
 def test_variables_that_the_options_name_are_no_warning(
     command: Any, verdicts: Path, without_variables: Path
 ) -> None:
-    pair = verdicts / "lstm.zip", without_variables
-    both = command("diff", *pair, "--run", "--variables", verdicts / "lstm.zip")
+    pair = verdicts / "lstm", without_variables
+    both = command("diff", *pair, "--run", "--variables", verdicts / "lstm")
     assert (both.code, both.out) == (0, "no differences: 1 fetch agrees in 4 cases\n")
-    own = command("diff", *pair, "--run", "--variables-b", verdicts / "lstm_retrained.zip")
+    own = command("diff", *pair, "--run", "--variables-b", verdicts / "lstm_retrained")
     assert (own.code, "warning" in own.out) == (1, False)
 
 
@@ -138,7 +142,7 @@ def test_a_graph_that_reads_no_variables_is_no_warning(
     command: Any, verdicts: Path, tmp_path: Path
 ) -> None:
     frozen = tmp_path / "frozen.pb"
-    model = verdicts / "lstm.zip"
+    model = verdicts / "lstm"
     assert command("freeze", model, "--fetch", "output_0", "-o", frozen).code == 0
     for pair in ((model, frozen), (frozen, model)):
         done = command("diff", *pair, "--run", "--fetch", "StatefulPartitionedCall_1:0")
@@ -195,8 +199,8 @@ def test_variables_with_other_names_and_no_values_are_paired(command: Any, tmp_p
     )
 
 
-def test_a_fetch_without_a_value_in_both_graphs_agrees(command: Any, verdicts: Path) -> None:
-    file = verdicts / "fetch_without_value.pb.gz"
+def test_a_fetch_without_a_value_in_both_graphs_agrees(command: Any, fixtures: Path) -> None:
+    file = fixtures / "verdicts" / "fetch_without_value.pb.gz"
     feeds = "--feed", "use_next=false", "--feed", "numbers=[3,4]"
     done = command("diff", file, file, "--run", *feeds)
     agrees = "no differences: 9 fetches agree in 4 cases; 4 of them have no value in either graph\n"
@@ -208,9 +212,9 @@ def test_a_fetch_without_a_value_in_both_graphs_agrees(command: Any, verdicts: P
 
 @pytest.mark.parametrize("verb", ["optimize", "cluster", "lower", "functionalize"])
 def test_a_fetch_without_a_value_is_verified(
-    verb: str, command: Any, verdicts: Path, tmp_path: Path
+    verb: str, command: Any, fixtures: Path, tmp_path: Path
 ) -> None:
-    file = verdicts / "fetch_without_value.pb.gz"
+    file = fixtures / "verdicts" / "fetch_without_value.pb.gz"
     done = command(verb, file, "--verify", "-o", tmp_path / "o.pb")
     assert (done.code, (tmp_path / "o.pb").exists()) == (0, True), done.err
 

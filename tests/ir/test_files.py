@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +259,34 @@ def test_a_file_of_another_format_is_named(data: bytes, name: str) -> None:
     with pytest.raises(InvalidInput, match=f"this is {name}, not a graph") as caught:
         loads(data + b"\xff" * 20)
     assert caught.value.code == "CFG003"
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        (["config.json", "model.weights.h5", "metadata.json"], "a Keras model"),
+        (["archive/data.pkl"], "a PyTorch model"),
+        (["x.npy", "y.npy"], "an .npz archive of arrays"),
+        (["model/saved_model.pb", "x.npy"], "a zip archive"),
+        ([], "an empty zip archive"),
+    ],
+)
+def test_an_archive_is_named(names: list[str], what: str) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"data")
+    with pytest.raises(InvalidInput, match=f"this is {what}, not a graph"):
+        loads(data.getvalue())
+
+
+@pytest.mark.parametrize("kind", ["tar", "gztar"])
+def test_a_tar_archive_is_to_be_unpacked(fixtures: Path, tmp_path: Path, kind: str) -> None:
+    model = fixtures / "saved_model"
+    path = shutil.make_archive(str(tmp_path / "model"), kind, model.parent, model.name)
+    with pytest.raises(InvalidInput, match="this is a tar archive, not a graph") as caught:
+        load(path)
+    assert caught.value.hint == "unpack it, and name the file or folder of the graph"
 
 
 def test_a_graph_that_is_cut_short_says_so(fixtures: Path) -> None:

@@ -26,7 +26,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.file_io import MAX_BYTES, require_readable_size
+from cfgraph.ir.file_io import MAX_BYTES, read_file, require_readable_size
 from cfgraph.ir.serde.varints import read_varint, write_varint
 
 MIN_FILE_BYTES: Final = 64 << 20
@@ -117,6 +117,14 @@ def read_skeleton(path: Path) -> FileSkeleton | None:
         if skeleton is not None:
             _files.append(weakref.ref(file))
         return skeleton
+
+
+def read_graph_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file, or of the graph in the folder of a SavedModel.
+
+    Raises InvalidInput if there is none, or if it is unreadable or too large.
+    """
+    return read_file(path, read_skeleton)
 
 
 def _open_count() -> int:

@@ -6,7 +6,7 @@ Each has a message that names the format. A file that a copy or download cut sho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -26,6 +26,7 @@ _DOWNLOAD: Final = "the download failed: open the file in a browser to see why, 
 _CHECKPOINT: Final = (
     "a checkpoint has only values; name its graph, and pass the checkpoint with --variables PREFIX"
 )
+_UNPACK: Final = "unpack it, and name the file or folder of the graph"
 # formats with a magic number: offset, magic, name, hint
 _MAGIC_NUMBERS: Final = (
     (0, b"\x89PNG", "a PNG image", "pass the graph itself, not a picture of it"),
@@ -33,6 +34,9 @@ _MAGIC_NUMBERS: Final = (
     (0, b"\x93NUMPY", "an .npy array", "feed it with --feed NAME=@FILE.npy"),
     (4, b"TFL3", "a TensorFlow Lite model", _LITE),
     (0, b"ML\xefR", "MLIR bytecode", _SOURCE),
+    (0, b"PK\x03\x04", "a zip archive", _UNPACK),
+    (0, b"PK\x05\x06", "an empty zip archive", _UNPACK),
+    (257, b"ustar", "a tar archive", _UNPACK),
 )
 # formats of text, by their first characters
 _TEXTS: Final = tuple(
@@ -46,10 +50,12 @@ _TEXTS: Final = tuple(
         (rb"[{\[]", "a JSON document", "pass a .pb, .pbtxt, or .graph file"),
     )
 )
-# contents of an archive by the names of files in it
+# contents of a zip archive by the names of files in it, which are listed at its end
+_ZIP_ENTRY: Final = b"PK\x01\x02"
+_DIRECTORY_BYTES: Final = 1 << 16
 _ARCHIVED: Final = (
-    ({"config.json", "model.weights.h5"}, "a Keras model", _EXPORT),
-    ({"data.pkl"}, "a PyTorch model", "export it to TensorFlow first"),
+    ((b"config.json", b"model.weights.h5"), "a Keras model", _EXPORT),
+    ((b"/data.pkl",), "a PyTorch model", "export it to TensorFlow first"),
 )
 _EVENTS: Final = re.compile(rb".{12}.{0,40}brain\.Event:", re.DOTALL)
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05].*\.$", re.DOTALL)
@@ -69,6 +75,8 @@ _GRAPH_FIELDS: Final = frozenset({1, 2, 3, 4, 5})
 
 def foreign_format_error(data: bytes) -> InvalidInput | None:
     """The error for data of a known format without a graph, else None."""
+    if error := _foreign_archive_error(data[-_DIRECTORY_BYTES:]):
+        return error
     for offset, magic, name, hint in _MAGIC_NUMBERS:
         if data.startswith(magic, offset):
             return _error(name, hint)
@@ -86,13 +94,13 @@ def foreign_format_error(data: bytes) -> InvalidInput | None:
     return _protobuf_error(data)
 
 
-def foreign_archive_error(paths: Iterable[str]) -> InvalidInput | None:
-    """The error for an archive of a known format without a graph, by its files, else None."""
-    names = {PurePath(path).name for path in paths}
+def _foreign_archive_error(end: bytes) -> InvalidInput | None:
+    """The error for a zip archive of a known format, by the directory at its end, else None."""
+    _, *entries = end.split(_ZIP_ENTRY)
     for members, what, hint in _ARCHIVED:
-        if members <= names:
+        if entries and all(any(member in entry for entry in entries) for member in members):
             return _error(what, hint)
-    if names and all(name.endswith(".npy") for name in names):
+    if entries and all(b".npy" in entry for entry in entries):
         return _error("an .npz archive of arrays", "feed its arrays with --feed @FILE.npz")
     return None
 

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.file_io import decompress
 from cfgraph.ir.serde import containers
-from cfgraph.ir.serde.archives import archive_of_bytes, open_archive
 from cfgraph.ir.serde.tensor import decode_shape
 from cfgraph.ir.serde.wire import parse_message
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
@@ -80,8 +79,6 @@ class SavedModelContents:
 
 def parse_saved_model(data: bytes) -> Any | None:
     """A SavedModel in binary or text form, or None for data of another format."""
-    if archive := archive_of_bytes(data):
-        data = archive.read_graph()
     saved, data = saved_model_pb2.SavedModel(), decompress(data).removeprefix(_UTF8_BOM)
     if data[:1] == b"\x08":
         parse_message(saved, data, "SavedModel")
@@ -143,7 +140,7 @@ def _initializer(meta: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """Sources of a SavedModel's initial state, at a path: a folder, a file in it, or an archive.
+    """Sources of a SavedModel's initial state, at a path: a folder, or a file in it.
 
     `saver` restores the variables from the checkpoint `prefix`; then `initializer` runs, with the
     paths of the assets fed. Each is None if there is none.
@@ -156,9 +153,7 @@ class SavedState:
 
     @property
     def folder(self) -> str:
-        """The folder of the SavedModel, to which an archive is unpacked."""
-        if archive := open_archive(self.path):
-            return str(archive.unpacked)
+        """The folder of the SavedModel."""
         return self.path if os.path.isdir(self.path) else str(Path(self.path).parent)
 
     @property
@@ -169,15 +164,12 @@ class SavedState:
     @property
     def origin(self) -> str:
         """The source of the variables, or of other state, as people name it."""
-        if self.saver is None:
-            return self.path
-        archive = open_archive(self.path)
-        return self.prefix if archive is None else str(archive.shown_path(str(VARIABLES_PREFIX)))
+        return self.path if self.saver is None else self.prefix
 
     @property
     def owns_folder(self) -> bool:
         """True if the path means the whole folder, so that a graph may read files in it."""
-        return os.path.isdir(self.path) or open_archive(self.path) is not None
+        return os.path.isdir(self.path)
 
 
 def saved_state(
@@ -192,7 +184,5 @@ def saved_state(
     saved = SavedState(str(path), contents.saver, contents.initializer, contents.assets)
     index = f"{VARIABLES_PREFIX.as_posix()}.index"
     if saved.saver is not None:
-        archive = open_archive(path)
-        exists = archive.has_file(index) if archive else Path(saved.folder, index).exists()
-        return saved if exists else None
+        return saved if Path(saved.folder, index).exists() else None
     return None if saved.initializer is None else saved
