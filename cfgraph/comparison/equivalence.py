@@ -184,7 +184,8 @@ def _compare_with_streams(
 ) -> RunDiff:
     """Compare runs that draw the same random numbers, if those of other names differ."""
     fetches = [(name, options.name_of_b(name)) for name in options.fetches]
-    paired = pair_streams(a, b, fetches)
+    inits = [name.removeprefix("^") for name in options.setting.inits]
+    paired = pair_streams(a, b, fetches, inits)
     if paired is None:
         return first
     compared = tuple(name for name in options.fetches if name not in paired.unpaired)
@@ -192,7 +193,8 @@ def _compare_with_streams(
     if not compared and not options.targets:
         raise UsageError(f"nothing is compared: {first_race(races)}", code="CFG810")
     delta = _compare_cases(a, paired.graph, replace(options, fetches=compared))
-    return replace(delta, races=races)
+    notices = (*delta.notices, *pairs_finding("random stream", paired.names, "op and seed"))
+    return replace(delta, races=races, notices=notices)
 
 
 def first_race(races: Mapping[str, Finding]) -> str:

@@ -111,15 +111,17 @@ def _pairs(a: RunSide, b: RunSide, names: Mapping[str, str]) -> tuple[dict[str, 
     return found, unpaired if any(tensors for *_, tensors in unpaired) else ()
 
 
-def pairs_finding(what: str, pairs: Mapping[str, str]) -> list[Finding]:
-    """Report counterparts with other names."""
+def pairs_finding(
+    what: str, pairs: Mapping[str, str], criterion: str = "type and shape"
+) -> list[Finding]:
+    """Report counterparts with other names, which were paired by a criterion."""
     if not pairs:
         return []
     texts = [
         f"{name.removesuffix(':0')} is {b.removesuffix(':0')} in B" for name, b in pairs.items()
     ]
     plural = "s" * (len(pairs) > 1)
-    message = f"{what}{plural} paired by type and shape: {first_names(texts, _MAX_LISTED)}"
+    message = f"{what}{plural} paired by {criterion}: {first_names(texts, _MAX_LISTED)}"
     return [Finding("CFG808", "note", message)]
 
 

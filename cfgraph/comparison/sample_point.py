@@ -13,14 +13,17 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.tables import required_tables, table_initializers
 from cfgraph.comparison.functional_interpreter import run_functional
 from cfgraph.errors import ExecutionError, Unsupported
+from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import ancestors
+from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.facts import SideEffects
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import is_a, lookup
 from cfgraph.runtime.engine.deadlock import MISSING_VALUE_CODE
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import RunStep, State
@@ -36,6 +39,9 @@ _GENERATORS: Final = {
     "uint": ("uniform", "0,4"),
     "bool": ("uniform", None),
 }
+# for an input of strings, with the string constants of the graph, such as the keys of tables
+_WORDS: Final = (b"", b"a", b"0", b"two words", "\u00dcn\u00efcode".encode())
+_MAX_WORD_BYTES: Final = 1 << 10
 FloatGenerator = tuple[str, str | None]
 NORMAL_FLOATS: Final[FloatGenerator] = ("normal", None)
 POSITIVE_FLOATS: Final[FloatGenerator] = ("uniform", "0.5,1.5")
@@ -75,26 +81,48 @@ def random_inputs(
 ) -> dict[str, Any]:
     """Return random arrays for all inputs that `required` nodes need and that are not fed, by name.
 
-    `floats` is a generator and its arguments. Raises UsageError, with options to paste, for inputs
-    whose type has no generator.
+    `floats` is a generator and its arguments; strings are constants of the graph, or a few words.
+    Raises UsageError, with options to paste, for inputs whose type has no generator.
     """
     unfed = [
         node.output()
         for node in ancestors(graph, required, fed)
         if must_be_fed(node) and node.output() not in fed
     ]
-    unsampleable = [tensor for tensor in unfed if not is_sampleable(tensor.dtype)]
+    texts = [tensor for tensor in unfed if tensor.dtype is dtypes.string]
+    numbers = [tensor for tensor in unfed if tensor.dtype is not dtypes.string]
+    unsampleable = [tensor for tensor in numbers if not _is_sampleable(tensor.dtype)]
     if unsampleable:
         raise missing_feeds_error(graph, unsampleable)
-    return {
+    arrays = {
         tensor.name: random_array(
             tensor.name, *declared_type(graph, tensor), seed=seed, sizes=sizes, floats=floats
         )
-        for tensor in unfed
+        for tensor in numbers
     }
+    words = _words(graph) if texts else ()
+    for tensor in texts:
+        dims = sizes.complete(tensor.name, declared_type(graph, tensor)[1])
+        places = generate("uniform", f"0,{len(words)}", dtypes.int64, dims, tensor.name, seed)
+        arrays[tensor.name] = np.array(words, object)[places]
+    return arrays
 
 
-def is_sampleable(dtype: DType | None) -> bool:
+def _words(graph: Graph) -> Sequence[bytes]:
+    """Return texts for inputs: a few, and those of the constants of a graph and its functions."""
+    bodies = (function.definition.nodes for function in graph.functions.values())
+    nodes = [*graph, *(node for body in bodies for node in body)]
+    values = [node.attrs.get("value") for node in nodes if is_a(node, Const)]
+    texts = (
+        text
+        for value in values
+        if isinstance(value, TensorValue) and value.dtype is dtypes.string
+        for text in value.array.ravel().tolist()
+    )
+    return sorted({*_WORDS, *(text for text in texts if len(text) <= _MAX_WORD_BYTES)})
+
+
+def _is_sampleable(dtype: DType | None) -> bool:
     """Return true for a type with a generator of random values; strings have none."""
     return _value_generator(dtype, NORMAL_FLOATS) is not None
 
@@ -173,7 +201,7 @@ def sample_point(
         previous=previous,
     )
     for node, cell in point.variables(required).items():
-        if point.value(cell) is None and is_sampleable(cell.dtype):
+        if point.value(cell) is None and _is_sampleable(cell.dtype):
             value = random_array(
                 node.name, cell.dtype, cell.shape, seed=seed, sizes=setting.sizes, floats=floats
             )

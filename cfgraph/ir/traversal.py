@@ -240,6 +240,16 @@ def downstream(sources: Iterable[Node]) -> dict[Node, None]:
     return reachable(sources, lambda node: [use[0] for use in node.uses])
 
 
+def dependents(graph: Graph, sources: Iterable[Node]) -> dict[Node, None]:
+    """The sources and all nodes that depend on one of them, also by a Send and its Recv."""
+    receivers: dict[Node, list[Node]] = {}
+    for recv, send in sends_by_recv(graph.nodes.values()).items():
+        receivers.setdefault(send, []).append(recv)
+    return reachable(
+        sources, lambda node: [*(use[0] for use in node.uses), *receivers.get(node, ())]
+    )
+
+
 def joining_merge(node: Node) -> Node | None:
     """The first Merge of branches that depends on a node, or None."""
     for reader in downstream([node]):

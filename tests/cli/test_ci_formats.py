@@ -156,3 +156,15 @@ def test_expected_values_are_reported_as_junit(command: Any, counter: Path) -> N
     passed = command("run", counter, "--feed", "n=3", "--expect", "count=3", "--format", "github")
     assert (passed.code, passed.out) == (0, "")
     assert command("run", counter, "--format", "xml").code == 2
+
+
+def test_markdown_says_that_there_are_no_differences_beside_a_note(
+    command: Any, tmp_path: Path
+) -> None:
+    text = "x = Placeholder() {dtype=float32, shape=[2]}\ny = Neg(x)\n"
+    a, b = tmp_path / "a.graph", tmp_path / "b.graph"
+    a.write_text(text)
+    b.write_text(text.replace("x", "z"))
+    done = command("diff", a, b, "--run", "--fetch", "y", "--format", "markdown")
+    assert (done.code, "b.graph**: no differences, 1 note\n" in done.out) == (0, True)
+    assert "input paired by type and shape: x is z in B" in done.out

@@ -319,3 +319,45 @@ def test_an_invalid_constant_that_nothing_needs_is_not_compared() -> None:
         for value in ("true", "int32[]:2")
     )
     assert not compare_runs(a, b, ComparisonRunOptions(fetches=("y",)))
+
+
+def test_inputs_of_strings_are_drawn_with_the_constants_of_the_graph() -> None:
+    text = """
+s = Placeholder() {dtype=string, shape=[8]}
+key = Const() {dtype=string, value=string[]:"key"}
+y = Equal(s, key)
+"""
+    same, renamed, other = (
+        cfgraph.loads(item.encode(), "graph")
+        for item in (
+            text,
+            text.replace("s = ", "t = ").replace("(s,", "(t,"),
+            text.replace('"key', '"k'),
+        )
+    )
+    options = ComparisonRunOptions(independent=True)
+    assert not compare_runs(same, renamed, options)
+    assert [gap.what for gap in compare_runs(same, other, options).gaps] == ["y:0"]
+
+
+def test_random_initializers_of_other_names_draw_the_same_numbers() -> None:
+    text = """
+shape = Const() {dtype=int32, value=int32[1]:[2]}
+r = RandomUniform(shape) {T=int32, dtype=float32, seed=1}
+w = VarHandleOp() {dtype=float32, shape=[2], shared_name="w"}
+init = AssignVariableOp(w, r)
+y = ReadVariableOp(w) {dtype=float32}
+"""
+    a, b, seeded = (
+        cfgraph.loads(item.encode(), "graph")
+        for item in (text, text.replace("r = ", "q = ").replace(", r)", ", q)"), text)
+    )
+    seeded.set_attr(seeded["r"], "seed", 2)
+    options = ComparisonRunOptions(
+        SampleOptions(inits=["init"]), fetches=("y:0",), independent=True
+    )
+    delta = compare_runs(a, b, options)
+    assert not delta
+    messages = [notice.message for notice in delta.notices]
+    assert messages == ["random stream paired by op and seed: r is q in B"]
+    assert compare_runs(a, seeded, options)

@@ -28,7 +28,7 @@ from cfgraph.ir.dtypes import resource
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.node import split_tensor_name
-from cfgraph.ir.traversal import ancestors, topological_order
+from cfgraph.ir.traversal import ancestors, dependents, topological_order
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.random_streams import draws
 from cfgraph.runtime.feeds.parse_feeds import is_same_array
@@ -98,17 +98,10 @@ def compare_modes(
 
 def _drawn_from_streams(graph: Graph, fetches: Sequence[str]) -> tuple[str, ...]:
     """Return the fetches that depend on stateful random ops, which draw other numbers elsewhere."""
-    draws_numbers = {
-        node: draws(node, graph.functions)
-        for node in ancestors(graph, [graph.tensor(name).node for name in fetches])
-    }
-    if not any(draws_numbers.values()):
-        return ()
-    return tuple(
-        name
-        for name in fetches
-        if any(draws_numbers[node] for node in ancestors(graph, [graph.tensor(name).node]))
-    )
+    nodes = {name: graph.tensor(name).node for name in fetches}
+    drawing = [node for node in ancestors(graph, nodes.values()) if draws(node, graph.functions)]
+    random = dependents(graph, drawing) if drawing else ()
+    return tuple(name for name, node in nodes.items() if node in random)
 
 
 def _random_message(name: str) -> str:
