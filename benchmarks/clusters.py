@@ -17,9 +17,9 @@ import cfgraph
 from benchmarks.measurement import Row, alternating_times, best_time, single_time
 from benchmarks.peer import runner
 from benchmarks.running import GRAPHS, Work, works
-from cfgraph.backends.xla.cluster_runner import ClusterRunner
+from cfgraph.backends.xla.jax_library import has_jax
 from cfgraph.ir.serde import graph_def
-from cfgraph.ops.opdef.jax_library import has_jax
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.session import Session
 
 # of a cluster alone, and of a session

@@ -14,11 +14,11 @@ import cfgraph
 from benchmarks.coverage import RECORDED
 from benchmarks.measurement import Row
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor
-from cfgraph.backends.xla.cluster_runner import ClusterRunner
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.role import MERGE
 from cfgraph.ops.opdef.op import back_edge_of
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.engine import compile_run
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.preparation.prepare import prepare

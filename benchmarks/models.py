@@ -35,7 +35,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from benchmarks.measurement import Row
-from cfgraph.ops.opdef.jax_library import has_jax
+from cfgraph.backends.xla.jax_library import has_jax
 
 ROOT = Path(__file__).parents[1]
 SAVED_MODEL: dict[str, Any] = {
@@ -145,7 +145,7 @@ def cfgraph_side(
         for _ in range(WARM_UPS if xla else 0):
             session.run(fetches, feeds)
         if xla:
-            print(f"{case['id']}: {session.xla_choice}", file=sys.stderr)
+            print(f"{case['id']}: {session.tier_choice}", file=sys.stderr)
         return lambda: session.run(fetches, feeds)
 
     return load, make

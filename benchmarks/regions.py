@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.measurement import Row, alternating_times, single_time
 from benchmarks.peer import runner
 from benchmarks.running import GRAPHS, Work, works
+from cfgraph.backends.xla.jax_library import has_jax, load_jax
 from cfgraph.ir.serde import graph_def
-from cfgraph.ops.opdef.jax_library import has_jax, load_jax
 from cfgraph.runtime.session import Session
 
 UNIT: Final = "µs per iteration"

@@ -25,6 +25,7 @@ from benchmarks.delayed_workers import DelayedWorkers, DelayingProxy
 from benchmarks.measurement import Row, single_time
 from cfgraph.backends.workers.workers import WorkerOptions
 from cfgraph.ir.graph import Graph
+from tests.backends.workers.handles import worker_handles
 
 _FOLDER: Final = Path(__file__).parents[1] / "fixtures" / "graphs"
 _DEVICES: Final = 8
@@ -205,8 +206,7 @@ def our_run(
     devices = f"/job:worker/task:0-{workers - 1}/cpu:0-{per_worker - 1}"
     with cfgraph.Session(graph, devices=devices, workers=options or cfgraph.Processes()) as session:
         session.run(fetches, {"n:0": 1} | _small_feeds(graph))
-        assert session._workers is not None
-        pids = [handle.pid for handle in session._workers.handles]
+        pids = [handle.pid for handle in worker_handles(session)]
         yield Side(lambda feeds: session.run(fetches, feeds), pids)
 
 

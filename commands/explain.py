@@ -96,7 +96,7 @@ def main(
         make_runs = partial(ExplainedRuns, inputs=inputs, devices=devices)
     find_line = None
     if source is not None:
-        from cfgraph.console.explanations.source_lines import find_source_line
+        from cfgraph.integrations.python_export.source_lines import find_source_line
 
         find_line = partial(find_source_line, source)
     explain_subject(

@@ -68,7 +68,7 @@ COMPILED_INSIDE = {f"cfgraph/runtime/preparation/{name}.py" for name in ("prepar
 # workers inside functions: most runs are in one process
 REMOTE_INSIDE = {"cfgraph/runtime/preparation/executors.py"}
 # child processes inside a function: few graphs call a StableHLO module
-MODULES_INSIDE = {"cfgraph/integrations/stablehlo/view.py", "cfgraph/runtime/engine/step.py"}
+MODULES_INSIDE: set[str] = set()
 # what groups of options make, inside methods: a help page loads none of it
 OBJECTS_INSIDE = {"cfgraph/cli/run_options.py"}
 # the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms; trip
@@ -85,50 +85,12 @@ VARIANTS_INSIDE = {"cfgraph/ops/families/constants.py"}
 # comparisons by running, inside functions: a command without --verify does not load the runtime
 COMPARISONS_INSIDE = {"cfgraph/console/verify.py"}
 
-# files that name each other's types: a tensor's operators add nodes by its builder, and a memory
-# that is full lets its swapper make room in it
-TYPE_CYCLES = {"cfgraph.build", "cfgraph.runtime.memory"}
+# files that name each other's types: a tensor's operators add nodes by its builder, a memory that
+# is full lets its swapper make room in it, and an engine receives the options of its session
+TYPE_CYCLES = {"cfgraph.build", "cfgraph.runtime", "cfgraph.runtime.memory"}
 
 # arrows from the core to backends and integrations: (importer, imported)
-REMAINING = {
-    ("cfgraph.cli.run_options", "cfgraph.backends.workers.on_ray"),
-    ("cfgraph.cli.run_options", "cfgraph.backends.workers.processes"),
-    ("cfgraph.console.explanations.explain", "cfgraph.integrations.stablehlo.view"),
-    ("cfgraph.console.explanations.explain_run", "cfgraph.backends.xla.compiled_cluster"),
-    ("cfgraph.console.explanations.source_lines", "cfgraph.integrations.python_export.definitions"),
-    ("cfgraph.console.installation.devices", "cfgraph.backends.gpu.context"),
-    ("cfgraph.console.picture.model", "cfgraph.integrations.stablehlo.view"),
-    ("cfgraph.console.runs.run_observers", "cfgraph.integrations.model_explorer.run_data"),
-    ("cfgraph.console.runs.run_report", "cfgraph.backends.xla.cluster_runner"),
-    ("cfgraph.console.runs.run_report", "cfgraph.backends.xla.compiled_cluster"),
-    ("cfgraph.console.show", "cfgraph.integrations.model_explorer.graph_json"),
-    ("cfgraph.console.show", "cfgraph.integrations.stablehlo.view"),
-    ("cfgraph.console.transforms.cluster", "cfgraph.integrations.model_explorer.cluster_data"),
-    ("cfgraph.console.transforms.convert", "cfgraph.backends.xla.cluster_runner"),
-    ("cfgraph.console.transforms.convert", "cfgraph.integrations.python_export.decompile"),
-    ("cfgraph.console.transforms.convert", "cfgraph.integrations.python_export.script"),
-    ("cfgraph.runtime.engine.step", "cfgraph.integrations.stablehlo.module_process"),
-    ("cfgraph.runtime.preparation.executors", "cfgraph.backends.gpu.context"),
-    ("cfgraph.runtime.preparation.executors", "cfgraph.backends.gpu.driver"),
-    ("cfgraph.runtime.preparation.executors", "cfgraph.backends.gpu.plan"),
-    ("cfgraph.runtime.preparation.executors", "cfgraph.backends.simulation.virtual_time"),
-    ("cfgraph.runtime.preparation.executors", "cfgraph.backends.workers.driver"),
-    ("cfgraph.runtime.preparation.executors", "cfgraph.backends.workers.workers"),
-    ("cfgraph.runtime.preparation.prepare", "cfgraph.backends.simulation.abstract_run"),
-    ("cfgraph.runtime.preparation.prepared_runs", "cfgraph.backends.gpu.context"),
-    ("cfgraph.runtime.preparation.prepared_runs", "cfgraph.backends.gpu.plan"),
-    ("cfgraph.runtime.preparation.prepared_runs", "cfgraph.backends.xla.cluster_runner"),
-    ("cfgraph.runtime.preparation.prepared_runs", "cfgraph.backends.xla.tier"),
-    ("cfgraph.runtime.preparation.run_config", "cfgraph.backends.gpu.context"),
-    ("cfgraph.runtime.preparation.run_config", "cfgraph.backends.workers.workers"),
-    ("cfgraph.runtime.session", "cfgraph.backends.gpu.context"),
-    ("cfgraph.runtime.session", "cfgraph.backends.gpu.plan"),
-    ("cfgraph.runtime.session", "cfgraph.backends.simulation.virtual_time"),
-    ("cfgraph.runtime.session", "cfgraph.backends.workers.workers"),
-    ("cfgraph.runtime.session", "cfgraph.backends.xla.cluster_runner"),
-    ("cfgraph.runtime.session", "cfgraph.backends.xla.tier"),
-    ("cfgraph.runtime.token_driver", "cfgraph.backends.gpu.plan"),
-}
+REMAINING: set[tuple[str, str]] = {}
 
 Import = tuple[str, int, bool]
 

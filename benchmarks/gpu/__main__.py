@@ -18,8 +18,8 @@ from benchmarks.arguments import section_parser
 from benchmarks.gpu import lstm, overhead, pipeline, report, swapping
 from benchmarks.gpu.figures import Bench
 from cfgraph.backends.gpu.context import GpuContext, gpu_context
+from cfgraph.backends.xla.jax_library import has_jax, load_jax
 from cfgraph.errors import Unsupported
-from cfgraph.ops.opdef.jax_library import has_jax, load_jax
 
 SECTIONS = {"lstm": lstm, "overhead": overhead, "pipeline": pipeline, "swapping": swapping}
 # seconds for all sections on a GPU, and the share of the remaining ones that a section may take

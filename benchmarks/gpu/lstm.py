@@ -15,11 +15,11 @@ import numpy as np
 import cfgraph
 from benchmarks.gpu.figures import Bench
 from benchmarks.gpu.peers import jax_lstm, torch_lstm
+from cfgraph.backends.xla.jax_library import has_jax
 from cfgraph.build.builder import Builder
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
-from cfgraph.ops.opdef.jax_library import has_jax
 
 GRAPHS: Final = Path(__file__).parents[2] / "fixtures" / "graphs"
 TABLE: Final = "An LSTM, ms per run"

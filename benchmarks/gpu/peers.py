@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cfgraph.ops.opdef.jax_library import has_jax
-from cfgraph.ops.opdef.jax_library import load_jax as jax_module
+from cfgraph.backends.xla.jax_library import has_jax
+from cfgraph.backends.xla.jax_library import load_jax as jax_module
 
 Peer = Callable[[], object] | str
 

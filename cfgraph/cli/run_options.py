@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
@@ -15,8 +15,6 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.units import parse_byte_size
 
 if TYPE_CHECKING:
-    from cfgraph.backends.workers.on_ray import Ray
-    from cfgraph.backends.workers.processes import Processes
     from cfgraph.passes.place.rules import PlacementRules
     from cfgraph.runtime.cost_model import CostModel
 
@@ -259,7 +257,7 @@ class RemoteOptions(OptionGroup):
         """The option that starts workers, or None for a run in this process."""
         return "--workers" if self.workers else "--ray" if self.ray else None
 
-    def make(self) -> Processes | Ray | None:
+    def make(self) -> Any:
         """The workers of a session, or None for a run in this process."""
         if self.workers is None and self.ray is None:
             for option, value in (
@@ -270,16 +268,14 @@ class RemoteOptions(OptionGroup):
                 if value is not None:
                     raise UsageError(f"{option} requires workers", hint="add --workers or --ray")
             return None
-        from cfgraph.backends.workers.processes import DEFAULT_LOST_AFTER, Processes
+        from cfgraph.runtime.extensions import WORKERS, extension
 
-        lost_after = DEFAULT_LOST_AFTER if self.lost_after is None else self.lost_after
+        named = {} if self.lost_after is None else {"lost_after": self.lost_after}
         if self.ray is None:
             if self.spread is not None:
                 raise UsageError("--spread requires --ray", hint="add --ray auto")
-            return Processes(self.workers, lost_after)
-        from cfgraph.backends.workers.on_ray import Ray
-
-        return Ray(self.ray, self.workers, lost_after, self.spread or "")
+            return extension(WORKERS, "processes")(self.workers, **named)
+        return extension(WORKERS, "ray")(self.ray, self.workers, spread=self.spread or "", **named)
 
 
 class ClockOptions(OptionGroup):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
 from cfgraph.analysis.summary import Endpoint, Summary, next_command, summarize
@@ -23,6 +23,7 @@ from cfgraph.console.values import type_text as value_type
 from cfgraph.console.values import value_json, value_text
 from cfgraph.console.views import show_tables as tables
 from cfgraph.console.views.dot import graph_dot
+from cfgraph.console.views.modules import ModuleSummary, module_summaries, modules_table
 from cfgraph.console.views.saved_model_summary import (
     SavedModelSummary,
     signatures_json,
@@ -43,7 +44,6 @@ from cfgraph.console.views.show_tables import (
     routes_table,
 )
 from cfgraph.errors import UsageError
-from cfgraph.integrations.stablehlo.view import ModuleSummary, module_summaries, modules_table
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import first_names
@@ -54,7 +54,6 @@ from cfgraph.ops.opdef.op import is_functional, lookup
 
 if TYPE_CHECKING:
     from cfgraph.console.picture.pages import PictureFiles
-    from cfgraph.integrations.model_explorer.graph_json import ModelExplorerFile
 
 
 MAX_LISTED: Final = 20
@@ -253,6 +252,16 @@ _MODULES: Final = "modules"
 SECTIONS: Final = ("nodes", "ops", "frames", "functions", "devices", _MODULES)
 
 
+class GraphFileWriter(Protocol):
+    """Writer of the file of a graph in the format of another program."""
+
+    def write(self, whole: GraphView, source: str) -> None:
+        """Write a graph that was read from `source`."""
+
+    def artifacts(self) -> list[dict[str, Any]]:
+        """The entries of its files in a JSON document."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
     """Content of the output: sections, one node, or by default a summary.
@@ -269,7 +278,7 @@ class ShowOptions:
     color: Color = Color.auto
     deadness: bool = False
     pictures: PictureFiles | None = None
-    model_explorer: ModelExplorerFile | None = None
+    model_explorer: GraphFileWriter | None = None
 
 
 def show(path: str, options: ShowOptions) -> None:

@@ -7,15 +7,10 @@ from contextlib import nullcontext
 from functools import partial
 from threading import RLock
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
-from cfgraph.backends.gpu.context import GpuContext, requested_gpu
-from cfgraph.backends.gpu.plan import GpuPlan
-from cfgraph.backends.simulation.virtual_time import VirtualClockDriver
-from cfgraph.backends.xla.cluster_runner import ClusterRunner
-from cfgraph.backends.xla.tier import RepeatedRun
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.devices import parse_devices, short_device_names
 from cfgraph.ir.graph import Graph, require_graph
@@ -24,18 +19,23 @@ from cfgraph.ir.traversal import named_devices
 from cfgraph.limits import limited, memory_errors_reported
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import checked_threads, limited_threads
+from cfgraph.runtime.cluster_runner import NUMPY, ClusterRunner
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.engines import Engine, RunExecutor, TierRun
+from cfgraph.runtime.extensions import DEVICE, extension
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.preparation.executors import Executors, RunExecutor, fetched_values
+from cfgraph.runtime.preparation.executors import Executors, fetched_values
 from cfgraph.runtime.preparation.prepare import DEFAULT_DEVICE
 from cfgraph.runtime.preparation.prepared_runs import PreparedRun, PreparedRuns, RunResult
 from cfgraph.runtime.preparation.run_config import (
+    AUTO,
+    COMPILED,
     RunConfig,
     StepOptions,
     current_options,
@@ -45,10 +45,12 @@ from cfgraph.runtime.preparation.run_names import NameResolver, fetch_names
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.trace.recording import RunTimeline
 
-if TYPE_CHECKING:
-    from cfgraph.backends.workers.workers import WorkerOptions
-
 _DEFAULTS: Final = StepOptions()
+
+
+def requested_gpu(kind: Any, *, is_virtual: bool) -> Any:
+    """The GPU that a session requests. Raises as its backend does."""
+    return extension(DEVICE, "gpu").requested(kind, is_virtual=is_virtual)
 
 
 class Session:
@@ -69,7 +71,7 @@ class Session:
     `xla`, XLA compiles clusters of nodes, also whole loops and conditionals, per input signature
     (with `lazy` when a signature is seen a second time); floats agree within the tolerance of the
     dtype. With `auto` and jax, a run that the session repeats for longer than XLA would compile
-    moves to XLA if that is faster; limited and observed runs do not. `xla_choice` has the times.
+    moves to XLA if that is faster; limited and observed runs do not. `tier_choice` has the times.
     `compiled` computes the same bits in each run. Clusters in the graph run by XLA with `xla`, by
     NumPy with `compiled`, else by XLA if large. `jit` and `regions` are deprecated.
 
@@ -83,13 +85,13 @@ class Session:
     `swap_above` of its limit.
 
     With `gpu="real"` the gpus are on a real GPU, with `simulated` NumPy computes their values. The
-    default is a real GPU if there is one, except with a virtual clock. `gpus` are the GPUs of the
-    last run, and `gpu_plan` is its plan on a real GPU.
+    default is a real GPU if there is one, except with a virtual clock. `report("gpu")` describes
+    those of the last run.
 
     Several threads may call `run` at once: each run has its own values, limits, and trace. They
     share the variables, and their stateful ops interleave node by node, as in TensorFlow. Runs that
     count memory or use a real GPU wait for each other. `elapsed`, `stopped_at`, `ran`, `memory`,
-    `gpus`, and `gpu_plan` then describe the run that ended last.
+    and `report` then describe the run that ended last.
 
     `blas_threads` sets the number of threads of the BLAS library during each run, `auto` by the
     size of the products in it. The default leaves it unchanged. It is restored after the run.
@@ -123,16 +125,16 @@ class Session:
         seed: int = 0,
         costs: CostModel | None = None,
         jit: str | None = None,
-        engine: str | None = None,
+        engine: str | Engine | None = None,
         lazy: bool = False,
         regions: bool = False,
         rules: PlacementRulesLike | None = None,
         memory: Mapping[str, int] | None = None,
         swap_above: float = DEFAULT_SWAP_ABOVE,
-        gpu: str | GpuContext | None = None,
+        gpu: Any = None,
         allow_io: bool | IoPolicy = False,
         blas_threads: int | str | None = None,
-        workers: WorkerOptions | None = None,
+        workers: Any = None,
         cache: bool | CodeCache = False,
     ) -> None:
         require_graph(graph)
@@ -152,7 +154,7 @@ class Session:
             regions=regions,
             memory=memory,
             swap_above=swap_above,
-            gpu=requested_gpu(gpu, costs),
+            gpu=None if gpu is None else requested_gpu(gpu, is_virtual=costs is not None),
             io=IoPolicy.parse(allow_io),
             blas_threads=checked_threads(blas_threads),
             workers=workers,
@@ -162,11 +164,11 @@ class Session:
         if self._meter is not None:
             self._meter.require(self.config.devices or named_devices(graph) or [DEFAULT_DEVICE])
         self._executors = Executors(self.config, state, self._meter)
-        self.state, self._workers = self._executors.state, self._executors.workers
+        self.state, self._engine = self._executors.state, self._executors.engine
         self._lock = RLock()  # held to prepare a run, and during runs that wait for each other
         code_cache = CodeCache() if cache is True else cache or None
         self.cluster_runner = ClusterRunner(
-            jit or ("numpy" if engine == "compiled" else None), lazy=lazy, cache=code_cache
+            jit or (NUMPY if engine == COMPILED else None), lazy=lazy, cache=code_cache
         )
         self._prepared = PreparedRuns(
             graph,
@@ -179,12 +181,11 @@ class Session:
 
     def __repr__(self) -> str:
         devices = short_device_names(self.config.devices or [DEFAULT_DEVICE])
-        parts = [f"{len(self.graph)} nodes on {devices}", f"engine {self.config.engine or 'auto'}"]
-        parts += ["virtual clock"] * (self.config.costs is not None)
+        parts = [f"{len(self.graph)} nodes on {devices}", f"engine {self.config.engine or AUTO}"]
         # workers hold those of their runs
-        variables = 0 if self._workers is not None else sum(1 for _ in self.state.variables())
+        variables = sum(1 for _ in self.state.variables()) if self._engine.is_local else 0
+        parts += [self._engine.description] * bool(self._engine.description)
         parts += [f"{variables} variable{'s' * (variables != 1)}"] * (variables > 0)
-        parts += [f"workers {self.config.workers}"] * (self._workers is not None)
         return f"<Session of {', '.join(parts)}>"
 
     def __enter__(self) -> Self:
@@ -195,8 +196,7 @@ class Session:
 
     def close(self) -> None:
         """End the workers of the session, if it has any; their variables are lost."""
-        if self._workers is not None:
-            self._workers.close()
+        self._engine.close()
 
     def recover(self, variables: State | None = None) -> None:
         """Replace all workers after one was lost, and set the variables, as `restore` returns them.
@@ -204,10 +204,8 @@ class Session:
         Without `variables` they must be initialized again. The next run starts the workers. Random
         numbers are those of a new session with these variables.
         """
-        if self._workers is None:
-            raise UsageError("a session without workers has nothing to recover")
         with self._lock:
-            self._executors.recover(self._workers, variables)
+            self._executors.recover(variables)
             self._prepared.clear()
 
     def reuse_plans(self, other: Session) -> None:
@@ -240,25 +238,14 @@ class Session:
         """The iteration at which the last run stopped early, or None."""
         return None if self._last is None else self._last.stopped_at
 
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        """The GPUs of the last run."""
-        return () if self._last is None else self._last.gpus
+    def report(self, member: str) -> Any:
+        """What an engine adds to the report of the last run, such as `gpu`; None without it."""
+        return None if self._last is None else self._last.report(member)
 
     @property
-    def gpu_plan(self) -> GpuPlan | None:
-        """The plan of the last run on a real GPU, or None."""
-        return None if self._last is None else self._last.gpu_plan
-
-    @property
-    def xla_choice(self) -> str:
+    def tier_choice(self) -> str:
         """The times that decide whether XLA runs the last run, or empty if it has no choice."""
-        return "" if self._last is None else self._last.xla_choice
-
-    @property
-    def worker_devices(self) -> list[list[str]]:
-        """The devices that each worker ran in the last run; empty without workers."""
-        return [] if self._last is None else self._last.worker_devices
+        return "" if self._last is None else self._last.tier_choice
 
     def timeline(self) -> RunTimeline:
         """The last run with `trace=True`, as a page. Raises UsageError without such a run."""
@@ -330,10 +317,10 @@ class Session:
         prepared, seconds = self._prepared.get(
             spec, feeds, trace, timeout, without_values=without_values
         )
-        repeated = xla = None
+        repeated = upper = None
         if trace is None and timeout is None and max_iterations is None:
-            repeated, xla = self._repeated_run(prepared, feeds)
-            prepared = xla or prepared
+            repeated, upper = self._repeated_run(prepared, feeds)
+            prepared = upper or prepared
         with (
             prepared.guard,
             # time spent waiting for another run does not count
@@ -350,9 +337,9 @@ class Session:
             values: list[Any] = []
             completed, stopped_at = False, None
             try:
-                self._compute(executor, feeds, repeated, xla)
+                self._compute(executor, feeds, repeated, upper)
                 completed = True
-                if isinstance(executor, VirtualClockDriver) and executor.has_stopped:
+                if executor.stopped:
                     stopped_at = until_iteration
                     values = [None if value is MISSING else value for value in executor.results]
                 else:
@@ -399,24 +386,24 @@ class Session:
 
     def _repeated_run(
         self, prepared: PreparedRun, feeds: Iterable[Any]
-    ) -> tuple[RepeatedRun | None, PreparedRun | None]:
-        """The times of a run that may move to XLA, and the run by XLA if that is used."""
+    ) -> tuple[TierRun | None, PreparedRun | None]:
+        """The times of a run that may move to a tier, and the run of the tier if that is used."""
         repeated = prepared.repeated_run(feeds)
-        if repeated is None or not repeated.uses_xla:
+        if repeated is None or not repeated.uses_tier:
             return repeated, None
         with self._lock, self.graph.paused_gc():
-            return repeated, prepared.by_xla(repeated)
+            return repeated, prepared.on_tier(repeated)
 
     def _compute(
         self,
         executor: RunExecutor,
         feeds: list[Any],
-        repeated: RepeatedRun | None,
-        xla: PreparedRun | None,
+        repeated: TierRun | None,
+        upper: PreparedRun | None,
     ) -> None:
-        """Run an executor; measure a run that may move to XLA."""
+        """Run an executor; measure a run that may move to a tier, where it is `upper`."""
         if repeated is None or repeated.is_rejected:
             executor.run(feeds, self._executors.random)
         else:
             work = partial(executor.run, feeds, None)
-            repeated.run(work, None if xla is None else xla.clusters)
+            repeated.run(work, None if upper is None else upper.clusters)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final
 
-from cfgraph.backends.gpu.plan import GpuPlan
 from cfgraph.errors import RunTimeout
 from cfgraph.ir.devices import has_own_memory, short_device_name
 from cfgraph.ir.graph import Graph, Output
@@ -23,6 +22,7 @@ from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.engine.token_trace import trace_wrapper
+from cfgraph.runtime.engines import ExecutorReport, GpuReport
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryOwner
 from cfgraph.runtime.memory.instrument import MemoryInstrumentation, memory_owners
 from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer, Observer
@@ -36,15 +36,14 @@ TIMED_BATCH: Final = 16
 class TokenDriver:
     """The executors of a run, their rendezvous, and the results of fetches.
 
-    `elapsed` is the time on a virtual clock and `gpu_plan` the plan on a real GPU, or None without
-    one. `gpus` are the devices other than CPUs, in order. One run at a time uses a driver.
+    `elapsed` is the time on a virtual clock, None without one. `gpus` are the devices other than
+    CPUs, in order. One run at a time uses a driver.
     """
 
     elapsed: float | None = None
     allow_dead = False
     fallback = ""
     is_interpreted = False
-    gpu_plan: GpuPlan | None = None
 
     def __init__(
         self,
@@ -151,6 +150,15 @@ class TokenDriver:
         if is_idle and self.step.parked:
             raise blocked_error(self.step.parked)
         return is_idle
+
+    @property
+    def stopped(self) -> bool:
+        """False: the run does not end early."""
+        return False
+
+    def reports(self) -> list[ExecutorReport]:
+        """The simulated GPUs of the run, if it has any."""
+        return [GpuReport(self.gpus)] if self.gpus else []
 
     def prepare_variables(self) -> None:
         """Move the variables to where the run expects them."""

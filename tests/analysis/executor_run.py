@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cfgraph.backends.xla.cluster_runner import ClusterRunner
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 from cfgraph.runtime.preparation.prepare import lower_run
 from cfgraph.runtime.session import Session

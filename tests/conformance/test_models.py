@@ -18,8 +18,8 @@ import pytest
 
 import cfgraph
 from benchmarks.models import Recordings, TimeOver, stopped_after
+from cfgraph.backends.xla.jax_library import has_jax
 from cfgraph.ir.graph import Graph
-from cfgraph.ops.opdef.jax_library import has_jax
 from cfgraph.runtime.engine.step import State
 from tests.backends.workers.threads import Threads
 

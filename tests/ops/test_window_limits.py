@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.xla.jax_library import has_jax
 from cfgraph.cli import command_line as cli
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
-from cfgraph.ops.opdef.jax_library import has_jax
 
 HUGE = 1 << 40
 LONGEST = 2**31 - 1

@@ -15,6 +15,7 @@ import pytest
 
 import cfgraph
 from cfgraph import limits
+from cfgraph.backends.xla.jax_library import has_jax
 from cfgraph.cli import command_line as cli
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError
 from cfgraph.ir.attrs import array_copy
@@ -27,7 +28,6 @@ from cfgraph.limits import (
     reserve,
     reserve_array,
 )
-from cfgraph.ops.opdef.jax_library import has_jax
 
 COUNTER = Path(__file__).parents[2] / "fixtures" / "graphs" / "counter.pb"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import cfgraph
-from cfgraph.backends.xla.cluster_runner import ClusterRunner
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.plan import RunSpec, make_plans
 from cfgraph.runtime.memory.placement import MemoryPlacement
 

@@ -1,1 +1,5 @@
 """Real GPUs, through CuPy."""
+
+from typing import Final
+
+PROVIDES: Final = {("device", "gpu"): "engine:GpuBackend"}

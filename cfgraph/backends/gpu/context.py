@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any
 
 from cfgraph.backends.gpu.library import GpuLibrary
 from cfgraph.backends.gpu.stream import GpuStream
-from cfgraph.errors import Unsupported, UsageError, install_hint
-from cfgraph.ops.opdef.jax_library import has_gpu
-
-GPU_KINDS: Final = ("simulated", "real")
+from cfgraph.backends.xla.jax_library import has_gpu
+from cfgraph.errors import Unsupported, install_hint
 
 
 class GpuContext(GpuLibrary):
@@ -71,22 +69,6 @@ def _first_line(error: Exception) -> str:
 
 def _no_gpu_error(reason: str) -> Unsupported:
     return Unsupported(f"no real GPU can be used: {reason}; NumPy simulates every gpu")
-
-
-def requested_gpu(gpu: str | GpuContext | None, costs: Any = None) -> GpuContext | str | None:
-    """The GPU that a session requests: a real one, `simulated`, or None for either.
-
-    Raises UsageError for an unknown kind, and for a real GPU with a virtual clock, Unsupported for
-    a real GPU that cannot be used.
-    """
-    if gpu is None or isinstance(gpu, GpuContext):
-        return gpu
-    if gpu not in GPU_KINDS:
-        raise UsageError(f"unknown kind of gpu {gpu!r}", hint=f"one of {', '.join(GPU_KINDS)}")
-    if gpu == "real" and costs is not None:
-        message = "the virtual clock does not run on a real GPU"
-        raise UsageError(message, hint="simulate it")
-    return gpu_context() if gpu == "real" else gpu
 
 
 def available_gpu(gpu: GpuContext | str | None) -> GpuContext | None:

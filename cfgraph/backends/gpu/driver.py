@@ -23,6 +23,7 @@ from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.engine.propagate import Fire, Iteration, Send
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engines import ExecutorReport, GpuReport
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, gpu_out_of_memory
 from cfgraph.runtime.memory.swapping import SwapCopier
 from cfgraph.runtime.token_driver import TokenDriver
@@ -152,6 +153,11 @@ class GpuDriver(TokenDriver):
         for executor in self.executors:
             if isinstance(executor, GpuExecutor):
                 self._connect_gpu(executor)
+
+    def reports(self) -> list[ExecutorReport]:
+        """The GPU, and the ops that ran on the host."""
+        plan = self.gpu_plan
+        return [GpuReport(self.gpus, plan.context.name, plan.host_fallbacks)]
 
     def _connect_gpu(self, executor: GpuExecutor) -> None:
         """Let an executor copy its feeds to the GPU, and swap counted values there."""

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.backends.gpu.stream import GpuStream, fatal_error
+from cfgraph.backends.xla.jax_library import load_jax
+from cfgraph.backends.xla.transfer import DlpackTransfer
+from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import bfloat16
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
@@ -75,18 +79,37 @@ def _rounded(value: Any, dtype: Any) -> Any:
     return value.astype(dtype)
 
 
-def gpu_line(
-    function: FunctionGraph,
-    instances: FunctionInstances,
-    bind_host: KernelBinder,
-    stream: GpuStream,
-) -> StraightLine:
-    """A function's body on a GPU; `bind_host` binds a node's kernel over NumPy arrays."""
+@dataclass(frozen=True, slots=True)
+class GpuTarget:
+    """The stream of a GPU that clusters run on."""
 
-    def bind(node: Node, op: type[Op]) -> Kernel:
-        return _GpuNode(node, op, bind_host(node, op), stream).kernel()
+    stream: GpuStream
 
-    return compile_numpy(function, instances, bind)
+    def line(
+        self, function: FunctionGraph, instances: FunctionInstances, bind_host: KernelBinder
+    ) -> StraightLine:
+        """A function's body on a GPU; `bind_host` binds a node's kernel over NumPy arrays."""
+
+        def bind(node: Node, op: type[Op]) -> Kernel:
+            return _GpuNode(node, op, bind_host(node, op), self.stream).kernel()
+
+        return compile_numpy(function, instances, bind)
+
+    def transfer(self) -> DlpackTransfer:
+        """The transfer of arrays to XLA on the GPU. Raises Unsupported without CUDA in jax."""
+        stream, library = self.stream, load_jax()
+        try:
+            (device, *_) = library.local_devices(backend="cuda")
+        except (RuntimeError, ValueError) as error:
+            message = f"jax does not use the GPU: {str(error).partition(chr(10))[0]}"
+            raise Unsupported(message, hint="install jax[cuda13]", code="CFG710") from None
+        arrays = stream.library
+
+        def from_jax(value: Any) -> Any:
+            # jax reuses memory as soon as it is unreferenced, but queued kernels may still read it
+            return stream.lend(arrays.xp.from_dlpack(value))
+
+        return DlpackTransfer(library, device, arrays.array, from_jax, stream.to_host)
 
 
 class _GpuNode:

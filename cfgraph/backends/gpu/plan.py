@@ -15,7 +15,7 @@ import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.backends.gpu.context import GpuContext
-from cfgraph.backends.gpu.kernels import bind_on_gpu, undo_of_effects
+from cfgraph.backends.gpu.kernels import GpuTarget, bind_on_gpu, undo_of_effects
 from cfgraph.backends.gpu.stream import SMALL_COPY, GpuStream, fatal_error
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
@@ -250,7 +250,7 @@ class _GpuBinding:
         if not node.inputs and not op.effects.stateful:
             return self._constant(plan)
         if plan.gpu_kernel is not None:
-            kernel = _with_local_variables(plan.gpu_kernel(self.stream), self._localize)
+            kernel = _with_local_variables(plan.gpu_kernel(GpuTarget(self.stream)), self._localize)
         elif op.calls.kind or not self._runs_on_gpu(plan):
             kernel = self._host_kernel(plan, plan.kernel)
         elif op.algebra.shape_only or op.placement.host_only or op.placement.swap_role:

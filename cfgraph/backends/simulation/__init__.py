@@ -1,1 +1,5 @@
 """Runs on a virtual clock, and runs without values."""
+
+from typing import Final
+
+PROVIDES: Final = {("engine", "costs"): "engine:VirtualClockEngine"}

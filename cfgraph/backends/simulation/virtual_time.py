@@ -203,7 +203,7 @@ class VirtualClockDriver(TokenDriver):
         }
 
     @property
-    def has_stopped(self) -> bool:
+    def stopped(self) -> bool:
         """True if the run ended at the iteration `until`."""
         return self._progress.has_reached
 

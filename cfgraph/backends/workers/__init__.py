@@ -1,1 +1,9 @@
 """Runs of partitioned graphs on several processes or hosts."""
+
+from typing import Final
+
+PROVIDES: Final = {
+    ("engine", "workers"): "engine:WorkerEngine",
+    ("worker options", "processes"): "processes:Processes",
+    ("worker options", "ray"): "on_ray:Ray",
+}

@@ -14,9 +14,10 @@ import random
 import time
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.backends.workers.requests import LoadRequest, LoadResult, StepRequest, StepResult
@@ -28,8 +29,10 @@ from cfgraph.backends.workers.workers import (
     require_sendable,
 )
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, WorkerLost
+from cfgraph.ir.devices import short_device_name, short_device_names
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.units import format_count
 from cfgraph.limits import current_limits
 from cfgraph.passes.faulty_nodes import encodable_graph
 from cfgraph.runtime.compiled.engine import MAX_REPEATED, exceeds_iterations
@@ -38,6 +41,7 @@ from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engines import ExecutorReport
 from cfgraph.runtime.trace.events import Observer
 
 LOST_VARIABLES_CODE: Final = "CFG721"
@@ -49,6 +53,41 @@ _STATUS_INTERVAL: Final = 0.25
 _ABORT_SECONDS: Final = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """The devices of a graph that each worker ran."""
+
+    member: ClassVar[str] = "workers"
+    explains: ClassVar[bool] = True
+
+    graph: Graph
+    worker_of: Mapping[str, int]
+
+    @property
+    def devices(self) -> list[list[str]]:
+        """The devices of each worker, in order."""
+        devices: list[list[str]] = [[] for _ in {*self.worker_of.values()}]
+        for device in sorted({node.device for node in self.graph}):
+            devices[self.worker_of[device]].append(device)
+        return devices
+
+    def to_json(self) -> list[list[str]]:
+        """The short names of the devices of each worker."""
+        return [[*map(short_device_name, names)] for names in self.devices]
+
+    def notes(self) -> list[str]:
+        """How many workers ran, and the devices of each."""
+        devices = self.devices
+        used = [short_device_names(names) for names in devices if names]
+        has_idle = len(used) < len(devices)
+        some = f"{len(used)} of " if has_idle else ""
+        idle = ["no node is on the other devices"] * has_idle
+        return [
+            f"on {some}{format_count(len(devices), 'worker')}",
+            f"one function each: {'; '.join([*used, *idle])}",
+        ]
+
+
 class RemoteRun:
     """A prepared run on workers: the engine of a session with `workers`."""
 
@@ -56,8 +95,6 @@ class RemoteRun:
     allow_dead = False
     fallback = ""
     is_interpreted = False
-    gpu_plan = None
-    gpus: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -97,6 +134,15 @@ class RemoteRun:
         for worker, result in zip(self._used, results, strict=True):
             self._feeds[worker].update(result.feeds)
         self._variables = {variable_key(node): workers.worker_of[node.device] for node in variables}
+
+    @property
+    def stopped(self) -> bool:
+        """False: the run does not end early."""
+        return False
+
+    def reports(self) -> list[ExecutorReport]:
+        """The devices of each worker."""
+        return [WorkerReport(self.graph, self._workers.worker_of)]
 
     def _load(self, spec: RunSpec, *, compiles: bool) -> list[LoadResult]:
         """Plan the run on all workers. Raises the error of a worker."""

@@ -30,7 +30,6 @@ from cfgraph.backends.workers.connections import Mesh, PeerLost
 from cfgraph.backends.workers.handshake import Address
 from cfgraph.backends.workers.remote_rendezvous import Postbox, RemoteRendezvous, channel_numbers
 from cfgraph.backends.workers.requests import LoadRequest, LoadResult, StepRequest, StepResult
-from cfgraph.backends.xla.cluster_runner import ClusterRunner
 from cfgraph.errors import CfgraphError, ExecutionError
 from cfgraph.ir.files import loads
 from cfgraph.ir.graph import Graph, Output
@@ -40,6 +39,7 @@ from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.passes.faulty_nodes import restore_faulty_nodes
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.deadlock import (
     BlockedRecv,
     NotSent,

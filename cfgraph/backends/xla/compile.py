@@ -18,13 +18,13 @@ from cfgraph.backends.xla.deferred_checks import (
     guard_arguments,
     guarded_loops,
 )
+from cfgraph.backends.xla.jax_library import load_jax, xla_context
 from cfgraph.backends.xla.lowering import TRACING_STEP, jax_line
 from cfgraph.backends.xla.stored_executables import stored_executables
 from cfgraph.backends.xla.tensor_lists import JaxTensorList, UnknownCapacity, largest_lengths
 from cfgraph.backends.xla.transfer import (
     AlignedArguments,
     ArrayTransfer,
-    DlpackTransfer,
     HostTransfer,
 )
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
@@ -35,35 +35,13 @@ from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels.array_namespace import collected_checks
 from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
-from cfgraph.ops.opdef.jax_library import load_jax, xla_context
 from cfgraph.runtime.straight_line import is_known
 
 if TYPE_CHECKING:
-    from cfgraph.backends.gpu.stream import GpuStream
     from cfgraph.runtime.code_cache import CodeCache
 
 # constants of a function whose executable is stored: it has them, and compressing takes long
 _MOST_STORED_BYTES: Final = 32 << 20
-
-
-def gpu_transfer(stream: GpuStream) -> ArrayTransfer:
-    """The transfer of arrays between a real GPU and XLA on it.
-
-    Raises Unsupported if jax has no CUDA support.
-    """
-    library = load_jax()
-    try:
-        (device, *_) = library.local_devices(backend="cuda")
-    except (RuntimeError, ValueError) as error:
-        message = f"jax does not use the GPU: {str(error).partition(chr(10))[0]}"
-        raise Unsupported(message, hint="install jax[cuda13]", code="CFG710") from None
-    arrays = stream.library
-
-    def from_jax(value: Any) -> Any:
-        # jax reuses memory as soon as it is unreferenced, but queued kernels may still read it
-        return stream.lend(arrays.xp.from_dlpack(value))
-
-    return DlpackTransfer(library, device, arrays.array, from_jax, stream.to_host)
 
 
 class CompilationFailed(Exception):

@@ -1,104 +1,100 @@
-"""A cluster that cluster calls run: its compilations by XLA, and the argument that changed."""
+"""Clusters that XLA compiles: a function per signature, and the argument that changed."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from threading import RLock
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.backends.xla.compile import CompiledFunction, TraceableFunction
+from cfgraph.backends.xla.compile import (
+    CompilationFailed,
+    CompiledFunction,
+    TraceableFunction,
+    first_occurrences,
+)
+from cfgraph.backends.xla.deferred_checks import DeferredCheckFailed, guard_arguments
+from cfgraph.backends.xla.jax_library import has_jax, load_jax, xla_context
+from cfgraph.backends.xla.tensor_lists import UnknownCapacity
+from cfgraph.backends.xla.transfer import HostTransfer
+from cfgraph.errors import Unsupported
+from cfgraph.ir.attrs import content_key
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.function_graph import FunctionGraph
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.units import format_duration
-from cfgraph.ops.families.tensor_list import ListGrowth
-from cfgraph.runtime.straight_line import StraightLine
+from cfgraph.limits import current_limits
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.op import Kernel, function_calls
+from cfgraph.runtime.cluster_runner import Cluster, ClusterRunner, ClusterTarget, Compilation
 
+# signatures of one cluster that stay compiled; the oldest is dropped first
+MAX_SIGNATURES: Final = 64
 # constants with more elements are not described by their values
 _MAX_CONSTANT_ELEMENTS: Final = 8
+# stop compiling a cluster that exceeds this count without enough runs per compilation
+_MAX_COMPILATIONS: Final = 10
+_MIN_RUNS_PER_COMPILATION: Final = 50
+# cost of one call of a compiled function, in calls of kernels on this many elements each
+_CALL_COST_IN_KERNELS: Final = 20
+_CALL_COST_IN_ELEMENTS: Final = 1000
+_UNKNOWN_SIZE: Final = 1 << 30
 
 InputSignature = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """One compilation of a cluster; `changed` describes the difference from the last signature.
+class XlaCompiler:
+    """XLA, through jax."""
 
-    `refused` is the reason why it failed, `` if it succeeded; NumPy kernels run instead. With
-    `is_stored` a cache had the executable.
+    is_installed = staticmethod(has_jax)
+    require = staticmethod(load_jax)
+    context = staticmethod(xla_context)
+
+    @staticmethod
+    def cluster(
+        cluster: Cluster,
+        constant_count: int,
+        instances: FunctionInstances,
+        target: ClusterTarget | None,
+    ) -> Cluster:
+        """A cluster that XLA compiles, or one with the reason why it cannot."""
+        try:
+            transfer = target.transfer() if target is not None else None
+            body = TraceableFunction(cluster.function, constant_count, instances, transfer)
+        except Unsupported as error:
+            cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
+            return cluster
+        members = {item.name: getattr(cluster, item.name) for item in fields(cluster)}
+        return CompiledCluster(**members, traceable=body)
+
+
+@dataclass(slots=True, kw_only=True)
+class CompiledCluster(Cluster):
+    """A cluster that XLA compiles per signature of its inputs.
+
+    It has `stopped_compiling` after too many compilations. `lengths` are those of lists on NumPy
+    kernels, by signature.
     """
 
-    cluster: str
-    node: str
-    seconds: float
-    changed: str
-    refused: str
-    is_stored: bool = False
-
-    def __str__(self) -> str:
-        if self.refused:
-            again = f", as {self.changed}" if self.changed else ""
-            return f"{self.cluster} runs as one call of NumPy{again}: {self.refused}"
-        time = format_duration(self.seconds * 1e9)
-        stored = ", the executable was stored" if self.is_stored else ""
-        if self.changed:
-            return f"{self.cluster} recompiled in {time}, as {self.changed}{stored}"
-        return f"{self.cluster} compiled in {time}{stored}"
-
-
-@dataclass(slots=True)
-class CompiledCluster:
-    """A function that cluster calls run, and its statistics.
-
-    `refused` is the reason why XLA cannot compile it. `fused` of the `calls` ran on NumPy kernels:
-    nothing was compiled yet, or the cluster is `small`, or `stopped_compiling` after too many
-    compilations. Concurrent runs count calls and compile under `lock`. `growths` counts the lengths
-    of lists on NumPy kernels, by the node that makes one, and `lengths` has them by signature.
-    """
-
-    name: str
-    function: FunctionGraph
-    line: StraightLine
-    traceable: TraceableFunction | None
-    refused: str = ""
-    calls: int = 0
-    fused: int = 0
-    small: bool = False
+    traceable: TraceableFunction
     stopped_compiling: bool = False
     compiled: dict[InputSignature, CompiledFunction | None] = field(default_factory=dict)
     seen: dict[InputSignature, None] = field(default_factory=dict)
     last: InputSignature | None = None
     # texts of the constant arguments at the last compilation
     last_constants: tuple[str, ...] = ()
-    compilations: list[Compilation] = field(default_factory=list)
-    growths: dict[Node, ListGrowth] = field(default_factory=dict)
     lengths: dict[InputSignature, Mapping[Node, int]] = field(default_factory=dict)
-    lock: RLock = field(default_factory=RLock, repr=False)
 
     @property
-    def has_effects(self) -> bool:
-        """True if a node of the function is stateful."""
-        return any(call.takes_step for call in self.line.calls)
+    def is_compiled(self) -> bool:
+        """True: calls run compiled functions."""
+        return True
 
-    def count_call(self, *, fused: bool) -> None:
-        """Count a call of the cluster; `fused` is true if its NumPy kernels ran."""
-        with self.lock:
-            self.calls += 1
-            self.fused += fused
-
-    @property
-    def seconds(self) -> float:
-        """The total time of all compilations."""
-        return sum(value.seconds for value in self.compilations)
-
-    @property
-    def compiled_times(self) -> int:
-        """The number of successful compilations."""
-        return sum(not value.refused for value in self.compilations)
+    def call_kernel(self, node: Node, fused: Kernel, runner: ClusterRunner, device: str) -> Kernel:
+        """The kernel of a call, which compiles a function per signature."""
+        return _XlaCall(self, node, fused, runner, device).run
 
     def difference(self, current: InputSignature, call: Node, constants: Sequence[str]) -> str:
         """A description of the difference between the last compiled signature and another one.
@@ -106,7 +102,7 @@ class CompiledCluster:
         `call` has the inputs, and `constants` are the texts of the constant ones.
         """
         last = self.last
-        if last is None or self.traceable is None:
+        if last is None:
             return ""
         names = [argument.name for argument in self.function.arguments]
         origins = [_origin(name, x) for name, x in zip(names, call.inputs, strict=False)]
@@ -139,3 +135,185 @@ def _shape_text(shape: Any) -> str:
     if len(shape) == len(("type", "shape")) and isinstance(shape[0], DType):
         return f"{shape[0]}{Shape(shape[1])}" if shape[1] is not None else "without a value"
     return str(Shape(shape))
+
+
+class _XlaCall:
+    """One cluster call through XLA, which compiles a function per signature."""
+
+    def __init__(
+        self, cluster: CompiledCluster, node: Node, fused: Kernel, owner: ClusterRunner, device: str
+    ) -> None:
+        self.cluster, self.node, self.fused, self.device = cluster, node, fused, device
+        self.owner, self.lazy, self.auto_engine = owner, owner.lazy, owner.auto_engine
+        self.body = cluster.traceable
+        self.constant = sorted(self.body.constant)
+        # the arguments whose values the host must know when they are on a GPU
+        self.constant_slots = (
+            set() if isinstance(self.body.transfer, HostTransfer) else self.body.constant
+        )
+        types = cluster.function.input_types
+        handles = [index for index, dtype in enumerate(types) if dtype.kind == "resource"]
+        # several handles may refer to one variable
+        self.handles = handles if len(handles) > 1 else []
+        # the constants of the last call, and their bytes in its signature; replaced as a pair
+        self.last_constants: tuple[tuple[Any, ...], InputSignature] = (), ()
+
+    def run(self, step: Any, *inputs: Any) -> Any:
+        """Compute the outputs; a new signature of inputs compiles the function again."""
+        cluster = self.cluster
+        if self.constant_slots:
+            inputs = tuple(
+                self.body.transfer.host_value(value) if index in self.constant_slots else value
+                for index, value in enumerate(inputs)
+            )
+        key = self.signature(inputs)
+        body = self.body
+        if body.has_loops and (limits := current_limits()).bounds_loops:
+            body = body.with_limits()
+            key = *key, len(guard_arguments(limits))
+        try:
+            compiled = cluster.compiled[key]
+        except KeyError:
+            with cluster.lock:
+                try:
+                    compiled = self.compile(step, key, inputs, body)
+                except UnknownCapacity:
+                    return self.measure(step, key, inputs)
+        if compiled is None:
+            return self.fused(step, *inputs)
+        try:
+            result = compiled.run(inputs)
+        except DeferredCheckFailed:
+            reason = "a list is accessed beyond its capacity, or a matrix has no finite result"
+        except RuntimeError as error:  # of XLA, such as exhausted memory; nothing is assigned
+            reason = str(error).partition("\n")[0]
+        else:
+            cluster.count_call(fused=False)
+            return result
+        result = self.fused(step, *inputs)  # reports an index or a limit
+        self.reject(step, key, inputs, reason)
+        return result
+
+    def signature(self, inputs: Sequence[Any]) -> InputSignature:
+        """The key of a compiled function: shapes, values of constants, types of variables."""
+        shapes = tuple([_input_signature(value) for value in inputs])
+        if self.handles:
+            shapes += tuple(first_occurrences(inputs, self.handles))
+        if not self.constant:
+            return shapes, ()
+        constants = tuple([inputs[index] for index in self.constant])
+        last, contents = self.last_constants
+        if len(constants) != len(last) or any(
+            a is not b for a, b in zip(constants, last, strict=True)
+        ):
+            contents = tuple(map(content_key, constants))
+            self.last_constants = constants, contents
+        return shapes, contents
+
+    def compile(
+        self, step: Any, key: InputSignature, inputs: Sequence[Any], body: TraceableFunction
+    ) -> CompiledFunction | None:
+        """Compile a new signature; return None if NumPy kernels run it."""
+        cluster = self.cluster
+        if key in cluster.compiled:  # by another run meanwhile
+            return cluster.compiled[key]
+        if cluster.stopped_compiling:
+            return None
+        if not self.owner.signatures.may_compile:
+            self.owner.signatures.missed += 1
+            return None
+        if self.auto_engine and _is_small(cluster, inputs):
+            cluster.small = True
+            _store(cluster.compiled, key, None)
+            return None
+        if self.lazy and key not in cluster.seen:
+            _store(cluster.seen, key, None)
+            return None
+        compiled: CompiledFunction | None = None
+        refused, start = "", time.perf_counter()
+        if _changes_too_often(cluster):
+            refused, cluster.stopped_compiling = "its signature changes too often", True
+        else:
+            try:
+                compiled = body.compile(inputs, cluster.lengths.get(key), self.owner.cache)
+            except CompilationFailed as error:
+                refused = str(error)
+        seconds = time.perf_counter() - start
+        self.owner.signatures.compiled += 1
+        self.record(step, key, inputs, compiled, seconds, refused)
+        return compiled
+
+    def measure(self, step: Any, key: InputSignature, inputs: Sequence[Any]) -> Any:
+        """Run on NumPy kernels, and store the lengths of lists, for which the next run compiles."""
+        cluster = self.cluster
+        cluster.growths.clear()
+        result = self.fused(step, *inputs)
+        _store(
+            cluster.lengths,
+            key,
+            {node: growth.largest for node, growth in [*cluster.growths.items()]},
+        )
+        self.owner.signatures.compiled += 1
+        return result
+
+    def reject(self, step: Any, key: InputSignature, inputs: Sequence[Any], reason: str) -> None:
+        """Run a signature on NumPy kernels from now on, since its compiled function fails."""
+        self.owner.signatures.failed = reason
+        with self.cluster.lock:
+            self.record(step, key, inputs, None, 0.0, reason)
+
+    def record(
+        self,
+        step: Any,
+        key: InputSignature,
+        inputs: Sequence[Any],
+        compiled: CompiledFunction | None,
+        seconds: float,
+        refused: str,
+    ) -> None:
+        """Store and report the result of a compilation."""
+        cluster = self.cluster
+        constants = tuple([constant_text(inputs[index]) for index in self.constant])
+        changed = cluster.difference(key, self.node, constants)
+        compilation = Compilation(
+            cluster.name,
+            self.node.name,
+            seconds,
+            changed,
+            refused,
+            is_stored=compiled is not None and compiled.is_stored,
+        )
+        cluster.compilations.append(compilation)
+        step.note(self.device, str(compilation), seconds)
+        cluster.last, cluster.last_constants = key, constants
+        _store(cluster.compiled, key, compiled)
+
+
+def _store(entries: dict[InputSignature, Any], key: InputSignature, entry: Any) -> None:
+    """Store the entry of a signature, and drop the oldest beyond the limit."""
+    while len(entries) >= MAX_SIGNATURES:
+        del entries[next(iter(entries))]
+    entries[key] = entry
+
+
+def _input_signature(value: Any) -> Any:
+    """The part of a signature for one input; its dtype is fixed by the function."""
+    if isinstance(value, Variable):
+        return value.dtype, None if value.value is None else value.value.shape
+    return value.shape
+
+
+def _is_small(cluster: CompiledCluster, inputs: Sequence[Any]) -> bool:
+    """True if the kernels finish before a compiled function would be called.
+
+    A cluster with a loop is never small, since its trip count is unknown.
+    """
+    if any(function_calls(node.op).kind == "while" for node in cluster.line.order):
+        return False
+    largest = max((int(getattr(value, "size", _UNKNOWN_SIZE)) for value in inputs), default=0)
+    return len(cluster.line.order) * (1 + largest / _CALL_COST_IN_ELEMENTS) < _CALL_COST_IN_KERNELS
+
+
+def _changes_too_often(cluster: CompiledCluster) -> bool:
+    count = len(cluster.compilations)
+    return count >= _MAX_COMPILATIONS and cluster.calls < _MIN_RUNS_PER_COMPILATION * count

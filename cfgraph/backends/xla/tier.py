@@ -26,15 +26,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cfgraph.backends.xla.cluster_runner import ClusterRunner, SignatureCounts
+from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.backends.xla.jax_library import has_jax
+from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node
+from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_duration
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import is_product, lookup
+from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
+from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.preparation.prepare import PlannedRun, plan_run
+from cfgraph.runtime.preparation.run_config import RunConfig
 
 if TYPE_CHECKING:
-    from cfgraph.runtime.code_cache import CacheEntry
+    from cfgraph.runtime.code_cache import CacheEntry, CodeCache
 
 # seconds of a compilation, fitted to recorded models: 0.3 to 4 times the time that it takes
 _COMPILE_BASE: Final = 0.2
@@ -55,6 +63,8 @@ _WORTH: Final = 0.9
 # runs that may compile, and later runs that may meet a signature that is not compiled
 _MAX_COMPILING_RUNS: Final = 3
 _MAX_MISSES: Final = 3
+# fraction of the nodes of a run that may remain outside of clusters
+MOST_REMAINING: Final = 0.5
 # combinations of feed shapes of a run that may move to XLA
 _MAX_SHAPES: Final = 8
 
@@ -131,7 +141,7 @@ class RepeatedRun:
         self.reason = ""
 
     @property
-    def uses_xla(self) -> bool:
+    def uses_tier(self) -> bool:
         """True if the next run is one of XLA: in a trial, every other run."""
         is_turn = self.phase is Phase.TRIAL and self.xla.count <= self.compared.count
         return is_turn or self.phase is Phase.XLA
@@ -259,12 +269,26 @@ def _fed_shape(value: Any) -> Any:
 class XlaTier:
     """The repeated runs of one fetch-set, by the shapes of the feeds; `entry` has its code."""
 
-    def __init__(self, nodes: Iterable[Node], entry: CacheEntry | None = None) -> None:
-        self.estimate, self._entry = compile_seconds(nodes), entry
+    is_installed = staticmethod(has_jax)
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        config: RunConfig,
+        generated: PlannedRun,
+        entry: CacheEntry | None = None,
+    ) -> None:
+        self.estimate, self._entry = compile_seconds(generated.plans[0].nodes), entry
+        self._spec, self._config, self._generated = spec, config, generated
         self._runs: dict[tuple[Any, ...], RepeatedRun] = {}
 
     @property
-    def may_use_xla(self) -> bool:
+    def estimate_text(self) -> str:
+        """A description of the time to compile the run."""
+        return str(RepeatedRun(self.estimate))
+
+    @property
+    def may_run(self) -> bool:
         """True if a run with feeds of some shapes may be one of XLA."""
         return any(run.may_use_xla for run in list(self._runs.values()))
 
@@ -280,3 +304,33 @@ class XlaTier:
                 entry = replace(entry, parts=(*entry.parts, "xla", shapes))
             run = self._runs.setdefault(shapes, RepeatedRun(self.estimate, entry))
         return run
+
+    def plan(self, state: State, cache: CodeCache | None) -> tuple[PlannedRun, ClusterRunner]:
+        """Plan the run of generated code again, with clusters that XLA compiles, and their runner.
+
+        Its errors are explained by the same token executor. Raises Unsupported with the reason if
+        XLA compiles too little of it, or a variable has no value: clusters may read it although the
+        run does not.
+        """
+        spec, generated = self._spec, self._generated
+        if is_partitioned(spec.graph):
+            message = "the graph is partitioned"
+            raise Unsupported(message)
+        valued = state.initialized_variables()
+        for node in filter(is_variable, generated.plans[0].nodes):
+            if variable_key(node) not in valued:
+                message = f"the variable {node.name} has no value"
+                raise Unsupported(message)
+        clusters = ClusterRunner("xla", prefixes_errors=False, cache=cache)
+        run = plan_run(spec, replace(self._config, jit="xla", regions=True), clusters, "")
+        remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)
+        compiled, original = run.compiled, generated.compiled
+        if compiled is None or original is None:
+            raise Unsupported(run.fallback)
+        if remaining > MOST_REMAINING * count:
+            message = f"{remaining} of {count} nodes remain outside of clusters"
+            raise Unsupported(message)
+        repeatable = original.is_repeatable
+        needs_tokens = compiled.code.may_be_dead and not repeatable
+        compiled = replace(compiled, is_repeatable=repeatable, needs_tokens_for_dead=needs_tokens)
+        return replace(run, compiled=compiled, token_plans=generated.token_plans), clusters

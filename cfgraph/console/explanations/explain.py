@@ -26,9 +26,9 @@ from cfgraph.cli.transform_options import RunInputs
 from cfgraph.console.explanations.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.console.views.modules import ModuleExplanation, is_module
 from cfgraph.console.views.selection import GraphView, find_node
 from cfgraph.errors import UsageError
-from cfgraph.integrations.stablehlo.view import ModuleExplanation, is_module
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_implementation
@@ -42,14 +42,29 @@ from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
     from cfgraph.console.explanations.explain_run import ExplainedRuns, NodeOutcome
-    from cfgraph.console.explanations.source_lines import SourceLine
 
-    LineFinder = Callable[[Graph, Node], SourceLine]
 
 # thresholds for the critical cycle's share of the work of an iteration
 _NEARLY_ALL: Final = 0.9
 _MOST: Final = 0.6
 _NS_PER_SECOND: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of a Python file, and the node in its comment."""
+
+    path: str
+    line: int
+    text: str
+    node: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the member `source` of a node in the document."""
+        return {"path": self.path, "line": self.line, "text": self.text, "node": self.node}
+
+
+LineFinder = Callable[[Graph, Node], SourceLine]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.backends.xla.compiled_cluster import Compilation
 from cfgraph.cli.transform_options import RunInputs
 from cfgraph.console.comparison_inputs import prepare_inputs
 from cfgraph.console.graph_files import Source
@@ -16,6 +15,7 @@ from cfgraph.console.signatures import SignatureNames
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node
+from cfgraph.runtime.cluster_runner import Compilation
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.trace.events import TraceEvent

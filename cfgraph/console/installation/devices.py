@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from cfgraph.backends.gpu.context import gpu_context
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Column, OutputTable, page
-from cfgraph.errors import CfgraphError
 from cfgraph.ir.units import format_byte_size
 from cfgraph.limits import machine_memory
+from cfgraph.runtime.engines import DeviceFacts
+from cfgraph.runtime.extensions import DEVICE, extension, extension_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class MachineDevice:
 
 
 def machine_devices() -> list[MachineDevice]:
-    """Return the CPU and the GPU of this machine, or the reason why a GPU is simulated."""
-    return [_cpu(), _gpu()]
+    """Return the CPU and the other devices of this machine, or why they are simulated."""
+    return [_cpu(), *map(_device, extension_names(DEVICE))]
 
 
 def _cpu() -> MachineDevice:
@@ -38,16 +38,12 @@ def _cpu() -> MachineDevice:
     return MachineDevice("cpu", True, backend, machine_memory(), f"{cores} cores")
 
 
-def _gpu() -> MachineDevice:
-    try:
-        gpu = gpu_context()
-        backend, memory = f"CuPy {gpu.xp.__version__}", int(gpu.xp.cuda.Device().mem_info[1])
-        return MachineDevice("gpu", True, backend, memory, gpu.name)
-    except CfgraphError as error:
-        reason = error.message
-    except RuntimeError as error:  # of CUDA
-        reason = str(error).splitlines()[0]
-    return MachineDevice("gpu", False, f"NumPy {version('numpy')}", None, reason)
+def _device(name: str) -> MachineDevice:
+    """The device of a backend, or the reason why NumPy simulates it."""
+    found: DeviceFacts | str = extension(DEVICE, name).facts()
+    if isinstance(found, str):
+        return MachineDevice(name, False, f"NumPy {version('numpy')}", None, found)
+    return MachineDevice(name, True, found.library, found.memory, found.name)
 
 
 def installed_version(distribution: str) -> str | None:

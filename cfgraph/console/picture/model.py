@@ -31,10 +31,10 @@ from cfgraph.console.picture.bodies import (
 )
 from cfgraph.console.picture.boxes import PictureBox
 from cfgraph.console.values import value_text
+from cfgraph.console.views.modules import copied_selection, is_module, module_selections
 from cfgraph.console.views.selection import GraphView, NodeSelection
 from cfgraph.console.views.show_tables import output_types
 from cfgraph.errors import CfgraphError
-from cfgraph.integrations.stablehlo.view import copied_selection, is_module, module_selections
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.graph import Graph, Node, Output

@@ -30,13 +30,13 @@ from cfgraph.console.runs.run_request import RunRequest, TraceFile
 from cfgraph.console.runs.timeline import Timeline
 from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.console.values import summary_text
-from cfgraph.integrations.model_explorer.run_data import RunNodeData
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import write_atomically
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.printable import clean
 from cfgraph.ir.units import format_byte_size, format_duration
 from cfgraph.runtime.cost_model import Calibration
+from cfgraph.runtime.extensions import NODE_DATA, extension
 from cfgraph.runtime.preparation.prepared_runs import RunResult
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import ROOT_FRAME, Observer, Tee, TraceEvent
@@ -331,7 +331,9 @@ class Observers:
         self.calibration = Calibration() if clock.calibrate else None
         self.live_trace = LiveTrace(graph, color) if options.trace else None
         self.timeline = Timeline(color) if options.timeline else None
-        self.node_data = RunNodeData(graph, options.node_data) if options.node_data else None
+        self.node_data = None
+        if options.node_data:
+            self.node_data = extension(NODE_DATA, "run")(graph, options.node_data)
         other_files = [*request.output_files.values(), *([html] if html else [])]
         # from here on, an error must not leave the temporary file of the trace behind
         self.trace_file = TraceFile(saved, other_files) if saved else None

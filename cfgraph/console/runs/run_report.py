@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.backends.xla.cluster_runner import ClusterRunner
-from cfgraph.backends.xla.compiled_cluster import CompiledCluster
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import Page, note, pad, page, width
 from cfgraph.cli.run_options import PrintOptions
@@ -20,13 +18,13 @@ from cfgraph.console.runs.run_memory import memory_json, print_memory
 from cfgraph.console.runs.run_observers import Observers
 from cfgraph.console.runs.run_request import RunRequest
 from cfgraph.console.values import statistics_text, type_text, value_json, value_text
-from cfgraph.ir.devices import short_device_name, short_device_names
+from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
-from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_count, format_duration
 from cfgraph.passes.place.rules import RuleMatches
+from cfgraph.runtime.cluster_runner import Cluster, ClusterRunner
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.case_files import write_array
 from cfgraph.runtime.preparation.prepared_runs import RunResult
@@ -41,7 +39,7 @@ VARIABLES_NAME: Final = "variables"
 _MAX_COMPILATIONS: Final = 3
 
 
-def called_clusters(launches: ClusterRunner) -> list[CompiledCluster]:
+def called_clusters(launches: ClusterRunner) -> list[Cluster]:
     """Return the clusters that the run has called at least once."""
     return [cluster for cluster in launches.clusters.values() if cluster.calls]
 
@@ -72,7 +70,7 @@ def cluster_notes(launches: ClusterRunner) -> Iterator[str]:
         yield from _compilation_notes(cluster)
 
 
-def _compilation_notes(cluster: CompiledCluster) -> Iterator[str]:
+def _compilation_notes(cluster: Cluster) -> Iterator[str]:
     """Describe recompilations and rejected compilations of a cluster."""
     if cluster.refused:
         yield f"{cluster.name} is run by NumPy: {cluster.refused}"
@@ -114,45 +112,14 @@ def engine_json(result: RunResult) -> dict[str, Any]:
     if result.config.jit is not None:
         return {"engine": result.clusters.engine, "reason": None, "xla": None}
     reason = result.fallback or None
-    xla = None if reason else result.xla_choice or None
+    xla = None if reason else result.tier_choice or None
     engine = {
         "engine": "tokens" if reason else "compiled",
         "interpreted": result.is_interpreted,
         "reason": reason,
         "xla": xla,
     }
-    workers = [[*map(short_device_name, names)] for names in result.worker_devices]
-    return {**engine, "workers": workers} if workers else engine
-
-
-# ops that a note lists
-_MAX_HOST_OPS: Final = 5
-
-
-def gpu_json(result: RunResult) -> dict[str, Any] | None:
-    """Return kind and devices of the GPUs for a JSON document, or None for a run without GPUs."""
-    devices = result.gpus
-    if not devices:
-        return None
-    gpu, kind = result.gpu_plan, "simulated" if result.gpu_plan is None else "real"
-    members: dict[str, Any] = {"kind": kind, "devices": list(devices)}
-    if gpu is not None:
-        members |= {"name": gpu.context.name, "on_host": gpu.host_fallbacks}
-    return members
-
-
-def gpu_notes(result: RunResult) -> list[str]:
-    """Describe kind and devices of the GPUs."""
-    devices, gpu = ", ".join(result.gpus), result.gpu_plan
-    if not devices:
-        return []
-    if gpu is None:
-        return [f"{devices}: simulated by NumPy"]
-    notes = [f"{devices}: {gpu.context.name}"]
-    ops = sorted(gpu.host_fallbacks)
-    if ops:
-        notes.append(f"run on the host, no GPU kernel: {first_names(ops, _MAX_HOST_OPS)}")
-    return notes
+    return {**engine, **{item.member: item.to_json() for item in result.reports if item.explains}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +260,9 @@ def _notes(outcome: Outcome, observers: Observers, explains_engine: bool) -> Ite
     if explains_engine:
         yield _engine_note(result)
     yield from cluster_notes(result.clusters)
-    yield from gpu_notes(result)
+    for report in result.reports:
+        if not report.explains:
+            yield from report.notes()
     if observers.html_page:
         yield f"wrote {observers.html_page.path}"
     if outcome.expected and not outcome.differences:
@@ -317,17 +286,12 @@ def _virtual_time(ns: float, until: int | None, stopped_at: int | None) -> str:
 def _engine_note(result: RunResult) -> str:
     """The engine of the last run, and the reason for the token executor."""
     chosen = engine_json(result)
-    workers = result.worker_devices
-    used = [short_device_names(names) for names in workers if names]
-    has_idle = len(used) < len(workers)
-    some = f"{len(used)} of " if has_idle else ""
-    on_workers = f" on {some}{format_count(len(workers), 'worker')}" if workers else ""
+    placed = [note for item in result.reports if item.explains for note in item.notes()]
     if chosen["engine"] != "compiled":
         reason = f", since {chosen['reason']}" if chosen["reason"] else ""
-        return f"engine: {chosen['engine']}{on_workers}{reason}"
-    if workers:
-        idle = "; no node is on the other devices" if has_idle else ""
-        return f"engine: compiled{on_workers}, one function each: {'; '.join(used)}{idle}"
+        return f"engine: {chosen['engine']}{' '.join(['', *placed[:1]])}{reason}"
+    if placed:
+        return f"engine: compiled {placed[0]}, {'; '.join(placed[1:])}"
     if not is_partitioned(result.graph):
         interpreted = ", interpreted in the first run" if chosen["interpreted"] else ""
         return f"engine: compiled{interpreted}{': ' if chosen['xla'] else ''}{chosen['xla'] or ''}"
@@ -346,9 +310,7 @@ def _print_json(
         result["jit"] = clusters_json(run.clusters)
     if explains_engine:
         result["engine"] = engine_json(run)
-    gpu = gpu_json(run)
-    if gpu:
-        result["gpu"] = gpu
+    result |= {item.member: item.to_json() for item in run.reports if not item.explains}
     if run.memory:
         result["memory"] = memory_json(run.memory)
     artifacts = [artifact("array", path) for path in outcome.files.values()]

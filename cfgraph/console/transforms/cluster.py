@@ -17,7 +17,6 @@ from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.console.views.dot import cluster_dot
 from cfgraph.errors import UsageError
-from cfgraph.integrations.model_explorer.cluster_data import ClusterData
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.units import format_count
@@ -32,6 +31,7 @@ from cfgraph.passes.cluster.formation.report import (
 )
 from cfgraph.passes.functionalize.report import RejectionReason
 from cfgraph.passes.lower.lower import lower
+from cfgraph.runtime.extensions import NODE_DATA, extension
 
 _MAX_OPS: Final = 6
 _ALWAYS_LIVE: Final = "true"
@@ -193,7 +193,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
 
     command = "cluster"
     whole: Graph | None
-    data: ClusterData | None
+    data: Any
 
     @classmethod
     def require_valid(cls, options: ClusterOptions, outputs: OutputOptions) -> None:
@@ -215,7 +215,11 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
     def apply(cls, graph: Graph, options: ClusterOptions, names: SignatureNames) -> Self:
         """Cluster a graph; a signature may name fetches and feeds."""
         whole: Graph | None = None
-        data = None if options.node_data is None else ClusterData(graph, options.node_data)
+        data = (
+            None
+            if options.node_data is None
+            else extension(NODE_DATA, "cluster")(graph, options.node_data)
+        )
         if options.format == "dot":
             lower(graph)
             whole = copy_graph(graph, graph)

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.backends.xla.jax_library import load_jax, xla_context
 from cfgraph.errors import Unsupported
 from cfgraph.integrations.stablehlo.module_reader import opened_module, reason
 from cfgraph.integrations.stablehlo.permitted_operations import (
     require_permitted,
     require_shallow_calls,
 )
-from cfgraph.ops.opdef.jax_library import load_jax, xla_context
 from cfgraph.ops.opdef.op import OpError
 
 _WRAPPED: Final = "_wrapped_main"

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.backends.xla.jax_library import has_jax
 from cfgraph.errors import Unsupported, install_hint
 from cfgraph.integrations.stablehlo.module_bodies import ModuleBody, bodies_from_json
 from cfgraph.limits import current_limits, reserve_array
-from cfgraph.ops.opdef.jax_library import has_jax
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.stablehlo_modules import ModuleCall
 from cfgraph.processes.child_process import ChildPool, ChildProcess, ChildProgram

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.backends.xla.jax_library import load_jax, xla_context
 from cfgraph.errors import CfgraphError
 from cfgraph.integrations.stablehlo.compiler import (
     CheckedCall,
@@ -20,7 +21,6 @@ from cfgraph.integrations.stablehlo.compiler import (
 )
 from cfgraph.integrations.stablehlo.module_bodies import bodies_to_json
 from cfgraph.integrations.stablehlo.module_reader import read_bodies, read_text, reason
-from cfgraph.ops.opdef.jax_library import load_jax, xla_context
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.processes.child_program import Handler, serve
 from cfgraph.processes.messages import ProcessMessage

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from cfgraph.backends.xla.jax_library import load_jax
 from cfgraph.integrations.stablehlo.module_bodies import (
     ARGUMENT,
     CAPTURED,
@@ -20,7 +21,6 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.jax_library import load_jax
 from cfgraph.ops.opdef.op import OpError
 
 _DIALECT: Final = "stablehlo."

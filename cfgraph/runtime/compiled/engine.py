@@ -35,6 +35,7 @@ from cfgraph.runtime.compiled.stored_code import decode, encode, encode_reason
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engines import ExecutorReport
 from cfgraph.runtime.program import GeneratedCode, NotCompiled
 from cfgraph.runtime.token_driver import TokenDriver
 from cfgraph.stack_position import (
@@ -281,7 +282,6 @@ class CompiledDriver:
     allow_dead = False
     fallback = ""
     is_interpreted = False
-    gpu_plan = None
 
     def __init__(
         self,
@@ -293,12 +293,20 @@ class CompiledDriver:
         self.compiled = compiled
         self.step = step
         self._fetches = spec.fetches
-        self.gpus: tuple[str, ...] = ()
         self.results: list[Any] = []
         self.run_start = time.perf_counter_ns()
         self._make_tokens = make_tokens
         self._tokens: TokenDriver | None = None
         self._feeds: Sequence[Any] = ()
+
+    @property
+    def stopped(self) -> bool:
+        """False: the run does not end early."""
+        return False
+
+    def reports(self) -> list[ExecutorReport]:
+        """Nothing: generated code runs on the host."""
+        return []
 
     @property
     def fetches(self) -> tuple[Output, ...]:

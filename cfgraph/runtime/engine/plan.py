@@ -175,7 +175,7 @@ class NodePlan:
     deref_slots: tuple[int, ...] = ()
     forwarded_slots: tuple[int, ...] = ()
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
-    gpu_kernel: Callable[[Device], Callable[..., Any]] | None = None
+    gpu_kernel: Callable[[Any], Callable[..., Any]] | None = None
     wrapper: KernelWrapper | None = None
 
     @property

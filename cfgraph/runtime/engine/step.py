@@ -19,6 +19,7 @@ from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.random_streams import StreamScope, iterations_of, stream_name
 from cfgraph.ops.opdef.resources import TABLES, VARIABLES, Resource
 from cfgraph.runtime.engine.random_numbers import RandomStreams
+from cfgraph.runtime.extensions import MODULES, extension
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
@@ -288,9 +289,8 @@ class RunStep:
 
     def run_module(self, call: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a `ModuleCall`, which runs in a process of its own."""
-        from cfgraph.integrations.stablehlo.module_process import run_module
-
-        return run_module(call, inputs)
+        results: tuple[Any, ...] = extension(MODULES, "run")(call, inputs)
+        return results
 
     def append_to_file(self, path: str, data: bytes) -> None:
         """Append to a file. Raises Unsupported without permission, OpError if that fails."""

@@ -6,65 +6,23 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from cfgraph.backends.gpu.context import available_gpu
-from cfgraph.backends.gpu.driver import GpuDriver
-from cfgraph.backends.gpu.plan import GpuPlan
-from cfgraph.backends.simulation.virtual_time import VirtualClockDriver
 from cfgraph.ir.attrs import array_copy
-from cfgraph.ir.devices import is_gpu
-from cfgraph.ir.graph import Output
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.engine.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
-from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.step import RunStep, State
+from cfgraph.runtime.engines import RunExecutor, device_backends
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.preparation.prepare import PlannedRun
 from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.token_driver import TokenDriver
 from cfgraph.runtime.trace.events import Observer
-
-if TYPE_CHECKING:
-    from cfgraph.backends.workers.workers import Workers
-
-
-class RunExecutor(Protocol):
-    """An engine with the state of one run: a driver, or generated code."""
-
-    results: list[Any]
-    step: RunStep
-    run_start: int
-    gpus: tuple[str, ...]
-    elapsed: float | None
-    allow_dead: bool  # a dead fetch is no error of this run
-    fallback: str  # the reason why generated code was not used in this run, or empty
-    is_interpreted: bool  # the run needed no generated code
-
-    @property
-    def fetches(self) -> tuple[Output, ...]:
-        """The fetched tensors, in the graph of `quiescent_state`."""
-
-    @property
-    def gpu_plan(self) -> GpuPlan | None:
-        """The plan on a real GPU, or None without one."""
-
-    def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
-        """Run until nothing is ready."""
-
-    def clear(self) -> None:
-        """Drop the values of the run."""
-
-    def quiescent_state(self) -> QuiescentState:
-        """The state of the run for explanations."""
-
-    def fetched_to_host(self, index: int, value: Any) -> Any:
-        """The value of a fetch in host memory."""
 
 
 def fetched_values(
@@ -110,29 +68,25 @@ def _caller_copy(value: Any) -> Any:
 class Executors:
     """The maker of the executors of a session, and what they share.
 
-    These are the variables, the memory meter, the workers, the random order of a schedule, and the
+    These are its engine, the variables, the memory meter, the random order of a schedule, and the
     numbers of runs.
     """
 
     def __init__(self, config: RunConfig, state: State | None, meter: MemoryMeter | None) -> None:
         self.config, self.meter = config, meter
-        self.state = State() if state is None else state
-        self.workers: Workers | None = None
-        if config.workers is not None:
-            from cfgraph.backends.workers.workers import Workers
-
-            self.workers = Workers(config.workers, state)
-            self.state = self.workers.state
+        self.engine = config.make_engine()
+        self.state = self.engine.start_session(config, state)
         is_random = config.schedule == "random"
         self.random = random.Random(config.schedule_seed) if is_random else None
         self._run_numbers = count(1)
 
     def make(self, run: PlannedRun, trace: Observer | None) -> RunExecutor:
-        """The executor of one run at a time: generated code, tokens, a clock, a GPU, or workers."""
-        config = self.config
+        """The executor of one run at a time: of the engine, generated code, devices, or tokens."""
+        config, meter = self.config, self.meter
         step = RunStep(self.state, config.seed, config.io)
-        if self.workers is not None:
-            return self._remote_run(self.workers, run, step, trace)
+        driver = self.engine.driver(run, step, trace, meter)
+        if driver is not None:
+            return driver
         if run.compiled is not None and trace is None:
             from cfgraph.runtime.compiled.engine import CompiledDriver
 
@@ -140,26 +94,11 @@ class Executors:
             return CompiledDriver(run.compiled, run.spec, step, tokens)
         spec, plans = run.token_plans.get()
         graph, fetches = spec.graph, spec.fetches
-        if config.costs is not None:
-            return VirtualClockDriver(graph, plans, step, fetches, config.costs, trace, self.meter)
-        if any(is_gpu(plan.device) for plan in plans):
-            gpu = available_gpu(config.gpu)
-            if gpu is not None:
-                return GpuDriver(gpu, graph, plans, step, fetches, trace, self.meter)
-        return TokenDriver(graph, plans, step, fetches, trace, self.meter)
-
-    def _remote_run(
-        self, workers: Workers, run: PlannedRun, step: RunStep, trace: Observer | None
-    ) -> RunExecutor:
-        """The executor of a run on workers."""
-        from cfgraph.backends.workers.driver import RemoteRun
-
-        compiles = not run.fallback and trace is None
-        planned, devices = run.token_plans.get(), self.config.devices
-        is_auto = self.config.engine in (None, "auto")
-        return RemoteRun(
-            workers, *planned, step, trace, devices, compiles=compiles, is_auto=is_auto
-        )
+        for backend in device_backends(plan.device for plan in plans):
+            driver = backend.driver(graph, plans, step, fetches, config, trace, meter)
+            if driver is not None:
+                return driver
+        return TokenDriver(graph, plans, step, fetches, trace, meter)
 
     def start(
         self,
@@ -169,16 +108,14 @@ class Executors:
         until_iteration: int | None,
     ) -> None:
         """Make the step of an executor the next run."""
-        if isinstance(executor, VirtualClockDriver):
-            executor.until = until_iteration
-        observer = trace if self.config.costs is None else None
+        self.engine.start_run(executor, until_iteration)
+        observer = None if self.engine.times_events else trace
         number = next(self._run_numbers)
         executor.step.start_run(number, executor.run_start, max_iterations, observer)
 
-    def recover(self, workers: Workers, variables: State | None) -> None:
-        """Replace the workers, and number the runs as in a new session with these variables."""
-        workers.reset()
-        workers.state.replace(variables)
+    def recover(self, variables: State | None) -> None:
+        """Restart what was lost, and number the runs as in a new session with these variables."""
+        self.engine.recover(variables)
         self._run_numbers = count(1)
 
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cfgraph.backends.simulation.abstract_run import use_abstract_values
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.functions import BodyNode
@@ -55,6 +54,8 @@ if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CacheEntry
     from cfgraph.runtime.compiled.compiled_run import CompiledRun
 
+# changes plans so that only values that affect control flow are computed
+ValueOmission = Callable[[Graph, Sequence[Plan]], None]
 DEFAULT_DEVICE: Final = "cpu:0"
 _LARGEST_BLOCK: Final = (32 << 20) - (64 << 10)
 
@@ -63,16 +64,16 @@ def prepare(
     spec: RunSpec,
     config: RunConfig,
     clusters: ClusterKernels,
-    *,
-    without_values: bool = False,
 ) -> tuple[RunSpec, list[Plan]]:
     """Return the run as the token executor executes it, and its plans."""
-    spec = recluster_and_lower(spec)
-    return prepare_lowered(spec, config, clusters, without_values=without_values)
+    return prepare_lowered(recluster_and_lower(spec), config, clusters)
 
 
 def prepare_lowered(
-    spec: RunSpec, config: RunConfig, clusters: ClusterKernels, *, without_values: bool
+    spec: RunSpec,
+    config: RunConfig,
+    clusters: ClusterKernels,
+    omit_values: ValueOmission | None = None,
 ) -> tuple[RunSpec, list[Plan]]:
     """Place, partition, cluster, and plan the run of a lowered graph."""
     device: str | None = config.devices[0] if config.devices else DEFAULT_DEVICE
@@ -84,8 +85,8 @@ def prepare_lowered(
     if config.jit is not None:
         spec = cluster_run(spec, regions=config.regions)
     plans = runnable_plans(spec, device, config, clusters)
-    if without_values:
-        use_abstract_values(spec.graph, plans, distinct=config.memory is not None)
+    if omit_values is not None:
+        omit_values(spec.graph, plans)
     return spec, plans
 
 
@@ -183,7 +184,7 @@ def plan_run(
     clusters: ClusterKernels,
     token_reason: str,
     *,
-    without_values: bool = False,
+    omit_values: ValueOmission | None = None,
     entry: CacheEntry | None = None,
 ) -> PlannedRun:
     """Plan a run for generated code where that is possible, else for the token executor.
@@ -193,9 +194,7 @@ def plan_run(
     only placed for it. Faulty nodes that may be dead are errors where they run.
     """
     _retain_freed_memory()
-    plan = partial(
-        _plan_run, config, clusters, token_reason, without_values=without_values, entry=entry
-    )
+    plan = partial(_plan_run, config, clusters, token_reason, omit_values=omit_values, entry=entry)
     try:
         return plan(spec)
     except Unsupported as error:
@@ -215,7 +214,7 @@ def _plan_run(
     token_reason: str,
     spec: RunSpec,
     *,
-    without_values: bool,
+    omit_values: ValueOmission | None,
     entry: CacheEntry | None,
 ) -> PlannedRun:
     spec = recluster_and_lower(spec)
@@ -223,7 +222,7 @@ def _plan_run(
     is_local = config.workers is None
     if not token_reason and is_local and is_placed and config.jit is None:
         return _plan_placed(spec, config, clusters, entry)
-    spec, plans = prepare_lowered(spec, config, clusters, without_values=without_values)
+    spec, plans = prepare_lowered(spec, config, clusters, omit_values)
     token_plans = TokenPlans(lambda: (spec, plans))
     devices = {plan.device for plan in plans} - {DEFAULT_DEVICE}
     if not token_reason and any(map(is_gpu, devices)):
@@ -278,7 +277,7 @@ def _compiled(
     """
     from cfgraph.runtime.compiled.engine import compile_run
 
-    interprets = config.engine in (None, "auto") and config.jit is None
+    interprets = config.is_auto and config.jit is None
     try:
         return compile_run(spec, plans, device_of, entry, interprets=interprets), ""
     except NotCompiled as error:

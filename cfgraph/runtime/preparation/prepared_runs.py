@@ -1,33 +1,27 @@
-"""Prepared runs: what a session keeps of each fetch-set, with the choice between NumPy and XLA."""
+"""Prepared runs: what a session keeps of each fetch-set, with the choice of a faster tier."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final
 
-from cfgraph.analysis.resource_handles import is_variable, variable_key
-from cfgraph.backends.gpu.context import available_gpu
-from cfgraph.backends.gpu.plan import GpuPlan
-from cfgraph.backends.xla.cluster_runner import ClusterRunner
-from cfgraph.backends.xla.tier import RepeatedRun, XlaTier
-from cfgraph.errors import CfgraphError, Unsupported
-from cfgraph.ir.devices import is_gpu
+from cfgraph.errors import CfgraphError
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.traversal import is_partitioned, named_devices
+from cfgraph.ir.traversal import named_devices
 from cfgraph.limits import current_limits, limited
-from cfgraph.ops.opdef.jax_library import has_jax
 from cfgraph.runtime.blas_threads import auto_threads
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CacheEntry, CodeCache
 from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.engines import ExecutorReport, RunExecutor, Tier, TierRun, device_backends
+from cfgraph.runtime.extensions import TIER, extension, extension_names
 from cfgraph.runtime.memory.accounting import DeviceMemory
-from cfgraph.runtime.preparation.executors import Executors, RunExecutor
+from cfgraph.runtime.preparation.executors import Executors
 from cfgraph.runtime.preparation.prepare import PlannedRun, plan_run
 from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.preparation.run_names import inline_partly_needed
@@ -37,8 +31,6 @@ from cfgraph.runtime.trace.events import Observer
 MAX_PREPARED_RUNS: Final = 32
 # drivers that stay linked per fetch-set while no run uses them
 MAX_IDLE_SIMULATORS: Final = 8
-# fraction of the nodes of a run that may remain outside of clusters for XLA
-MOST_REMAINING: Final = 0.5
 TRACED: Final = "the run is traced"
 
 # fetches, targets, feeds, values are omitted, the run is only traced
@@ -52,7 +44,8 @@ class PreparedRun:
     `fed_fetches` are the indices of fetches that are fed, and of their feeds.
     `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
     plans: a second driver needs its own plans. `clusters` runs its clusters, and `entry` has its
-    code in a cache. `plan_xla` plans a run that may move to XLA; the second run makes its `tier`.
+    code in a cache. A run that may move to a faster tier is planned from `tier_spec`; its second
+    run makes the `tier`.
     """
 
     run: PlannedRun
@@ -62,10 +55,10 @@ class PreparedRun:
     clusters: ClusterRunner
     blas_threads: int | None = None
     entry: CacheEntry | None = None
-    plan_xla: Callable[[State], tuple[PlannedRun, ClusterRunner]] | None = None
-    tier: XlaTier | None = None
+    tier_spec: RunSpec | None = None
+    tier: Tier | None = None
     has_run: bool = False
-    xla: PreparedRun | None = None
+    upper: PreparedRun | None = None
     without_early_reads: PreparedRun | None = None
     idle: list[RunExecutor] = field(default_factory=list)
 
@@ -79,48 +72,56 @@ class PreparedRun:
         """True if several drivers may be linked from the plans."""
         return isinstance(self.guard, nullcontext)
 
-    def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
-        """The times of this run with feeds of these shapes, if it may move to XLA.
+    def repeated_run(self, feeds: Iterable[Any]) -> TierRun | None:
+        """The times of this run with feeds of these shapes, if it may move to a tier.
 
-        A run with limits stays, since code of XLA looks at them less often.
+        A run with limits stays, since code of a tier looks at them less often.
         """
-        if self.plan_xla is None or current_limits().bounds_loops:
+        if self.tier_spec is None or current_limits().bounds_loops:
             return None
         if not self.has_run:
             self.has_run = True
             return None
         if self.tier is None:
-            if not has_jax():
-                self.plan_xla = None
+            self.tier = self._make_tier()
+            if self.tier is None:
+                self.tier_spec = None
                 return None
-            self.tier = XlaTier(self.run.plans[0].nodes, self.entry)
         repeated = self.tier.repeated_run(feeds)
-        if self.xla is not None and not self.tier.may_use_xla:
-            self.xla = None  # its code, and constants in it, take memory
+        if self.upper is not None and not self.tier.may_run:
+            self.upper = None  # its code, and constants in it, take memory
         return repeated
 
-    @property
-    def xla_estimate(self) -> str:
-        """A description of the time to compile this run, if it may move to XLA."""
-        if self.plan_xla is None or not has_jax():
-            return ""
-        return str(RepeatedRun(XlaTier(self.run.plans[0].nodes).estimate))
+    def _make_tier(self) -> Tier | None:
+        """The first tier that is installed, or None."""
+        assert self.tier_spec is not None
+        for name in extension_names(TIER):
+            tier: type[Tier] = extension(TIER, name)
+            if tier.is_installed():
+                return tier(self.tier_spec, self.executors.config, self.run, self.entry)
+        return None
 
-    def by_xla(self, repeated: RepeatedRun) -> PreparedRun | None:
-        """The same run by XLA, planned once; None if that is impossible."""
-        assert self.plan_xla is not None
-        xla = self.xla
-        if xla is None:
+    @property
+    def tier_estimate(self) -> str:
+        """A description of the time to compile this run, if it may move to a tier."""
+        tier = None if self.tier_spec is None else self._make_tier()
+        return "" if tier is None else tier.estimate_text
+
+    def on_tier(self, repeated: TierRun) -> PreparedRun | None:
+        """The same run on its tier, planned once; None if that is impossible."""
+        assert self.tier is not None
+        upper = self.upper
+        if upper is None:
             try:
-                run, clusters = self.plan_xla(self.executors.state)
+                run, clusters = self.tier.plan(self.executors.state, self.clusters.cache)
             except CfgraphError as error:
                 repeated.reject(error.message)
                 return None
-            xla = PreparedRun(
+            upper = PreparedRun(
                 run, self.executors, self.fed_fetches, self.guard, clusters, self.blas_threads
             )
-            self.xla = xla
-        return xla
+            self.upper = upper
+        return upper
 
     def acquire(self, observer: Observer | None) -> RunExecutor:
         """A driver for one run; an observed run has a new one."""
@@ -143,7 +144,7 @@ class PreparedRun:
     def end(
         self,
         executor: RunExecutor,
-        repeated: RepeatedRun | None,
+        repeated: TierRun | None,
         values: list[Any],
         stopped_at: int | None,
         *,
@@ -158,8 +159,7 @@ class PreparedRun:
             stopped_at,
             self.run.fallback or executor.fallback or (TRACED if traced else ""),
             executor.is_interpreted,
-            executor.gpus,
-            executor.gpu_plan,
+            executor.reports(),
         )
         if self.executors.meter is not None:
             executor.clear()
@@ -172,20 +172,19 @@ class PreparedRun:
 class RunResult:
     """A run that ended, also with an error: its values in fetch order, and how it ran.
 
-    `repeated` has the times of a run that may move to XLA. `elapsed` is the final time of a virtual
-    clock in seconds, and `stopped_at` the iteration at which it stopped early. `fallback` is the
-    reason why the token executor ran it, or empty.
+    `repeated` has the times of a run that may move to a tier. `elapsed` is the final time of a
+    virtual clock in seconds, and `stopped_at` the iteration at which it stopped early. `fallback`
+    is the reason why the token executor ran it, or empty. `reports` are those of its engine.
     """
 
     prepared: PreparedRun
-    repeated: RepeatedRun | None
+    repeated: TierRun | None
     values: list[Any]
     elapsed: float | None
     stopped_at: int | None
     fallback: str
     is_interpreted: bool
-    gpus: tuple[str, ...]
-    gpu_plan: GpuPlan | None
+    reports: list[ExecutorReport]
 
     @property
     def graph(self) -> Graph:
@@ -209,20 +208,13 @@ class RunResult:
         return self.prepared.clusters
 
     @property
-    def xla_choice(self) -> str:
-        """The times that decide whether XLA runs it, or empty if it has no choice."""
-        return str(self.repeated or self.prepared.xla_estimate or "")
+    def tier_choice(self) -> str:
+        """The times that decide whether a tier runs it, or empty if it has no choice."""
+        return str(self.repeated or self.prepared.tier_estimate or "")
 
-    @property
-    def worker_devices(self) -> list[list[str]]:
-        """The devices that each worker ran; empty without workers."""
-        workers = self.prepared.executors.workers
-        if workers is None:
-            return []
-        devices: list[list[str]] = [[] for _ in {*workers.worker_of.values()}]
-        for device in sorted({node.device for node in self.graph}):
-            devices[workers.worker_of[device]].append(device)
-        return devices
+    def report(self, member: str) -> Any:
+        """What the engine adds to the report by the name of a JSON member; None without it."""
+        return next((report for report in self.reports if report.member == member), None)
 
 
 class PreparedRuns:
@@ -242,8 +234,11 @@ class PreparedRuns:
         self.clusters = clusters
         self._graph, self._executors, self._lock = graph, executors, lock
         self._config = config = executors.config
-        self._token_reason = config.token_executor_reason()
-        self._may_use_xla = config.has_xla_choice
+        engine = executors.engine
+        self._token_reason = config.token_executor_reason() or engine.token_reason
+        self._may_use_tier = (
+            config.is_auto and config.jit is None and len(config.devices) < 2 and engine.is_local
+        )
         self._prepared: dict[RunKey, PreparedRun] = {}
         self._planned: Any = None  # the version of the graph that the runs are prepared for
         self._cache = cache
@@ -269,8 +264,9 @@ class PreparedRuns:
                 self._prepared[key] = replace(
                     prepared,
                     executors=self._executors,
-                    plan_xla=None,
-                    xla=None,
+                    tier_spec=None,
+                    tier=None,
+                    upper=None,
                     without_early_reads=None,
                     idle=[],
                 )
@@ -370,10 +366,11 @@ class PreparedRuns:
         fed_fetches = {i: feed_of[x] for i, x in enumerate(spec.fetches) if x in feed_of}
         spec = inline_partly_needed(spec)
         entry = None if token_reason else self._cache_entry(spec, config)
+        omit_values = self._executors.engine.omit_values if key[3] else None
         run = plan_run(
-            spec, config, self.clusters, token_reason, without_values=key[3], entry=entry
+            spec, config, self.clusters, token_reason, omit_values=omit_values, entry=entry
         )
-        guard = self._lock if _is_exclusive(config, self._graph) else nullcontext()
+        guard = self._lock if self._is_exclusive else nullcontext()
         threads = config.blas_threads
         if isinstance(threads, str):
             fed = dict(zip(run.spec.feeds, values, strict=True))
@@ -381,9 +378,18 @@ class PreparedRuns:
         prepared = PreparedRun(
             run, self._executors, fed_fetches, guard, self.clusters, threads, entry
         )
-        if run.compiled is not None and self._may_use_xla and not spec.groups:
-            prepared.plan_xla = partial(_plan_xla_run, spec, config, run, self._cache)
+        if run.compiled is not None and self._may_use_tier and not spec.groups:
+            prepared.tier_spec = spec
         return prepared
+
+    @property
+    def _is_exclusive(self) -> bool:
+        """True if runs wait for each other: they count memory, or may use a real device."""
+        engine, config = self._executors.engine, self._config
+        if config.memory is not None or engine.is_exclusive:
+            return True
+        backends = device_backends(config.devices or named_devices(self._graph))
+        return not engine.simulates and any(backend.is_real(config) for backend in backends)
 
     def _cache_entry(self, spec: RunSpec, config: RunConfig) -> CacheEntry | None:
         """The entry of a run in the cache of generated code, if the session has a cache."""
@@ -392,49 +398,3 @@ class PreparedRuns:
         if self._digest[0] != self._planned:
             self._digest = self._planned, hashlib.sha256(dumps(self._graph)).hexdigest()
         return self._cache.entry(self._digest[1], *spec.names, config.planning_options)
-
-
-def _is_exclusive(config: RunConfig, graph: Graph) -> bool:
-    """True if runs wait for each other: they count memory, or may use a real GPU."""
-    if config.memory is not None or config.workers is not None:
-        return True
-    if config.costs is not None or config.gpu == "simulated":
-        return False
-    devices = config.devices or named_devices(graph)
-    return any(map(is_gpu, devices)) and available_gpu(config.gpu) is not None
-
-
-def _plan_xla_run(
-    spec: RunSpec,
-    config: RunConfig,
-    generated: PlannedRun,
-    cache: CodeCache | None,
-    state: State,
-) -> tuple[PlannedRun, ClusterRunner]:
-    """Plan a run of generated code again, with clusters that XLA compiles, and their runner.
-
-    Its errors are explained by the same token executor. Raises Unsupported with the reason if XLA
-    compiles too little of it, or a variable has no value: clusters may read it although the run
-    does not.
-    """
-    if is_partitioned(spec.graph):
-        message = "the graph is partitioned"
-        raise Unsupported(message)
-    valued = state.initialized_variables()
-    for node in filter(is_variable, generated.plans[0].nodes):
-        if variable_key(node) not in valued:
-            message = f"the variable {node.name} has no value"
-            raise Unsupported(message)
-    clusters = ClusterRunner("xla", prefixes_errors=False, cache=cache)
-    run = plan_run(spec, replace(config, jit="xla", regions=True), clusters, "")
-    remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)
-    compiled, original = run.compiled, generated.compiled
-    if compiled is None or original is None:
-        raise Unsupported(run.fallback)
-    if remaining > MOST_REMAINING * count:
-        message = f"{remaining} of {count} nodes remain outside of clusters"
-        raise Unsupported(message)
-    repeatable = original.is_repeatable
-    needs_tokens = compiled.code.may_be_dead and not repeatable
-    compiled = replace(compiled, is_repeatable=repeatable, needs_tokens_for_dead=needs_tokens)
-    return replace(run, compiled=compiled, token_plans=generated.token_plans), clusters

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import is_gpu
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.engines import Engine
+from cfgraph.runtime.extensions import COMPILER, ENGINE, extension, extension_names
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.trace.events import Observer
 
-if TYPE_CHECKING:
-    from cfgraph.backends.workers.workers import WorkerOptions
-
 SCHEDULES: Final = ("fifo", "random")
-ENGINES: Final = ("auto", "tokens", "compiled", "xla")
+# what the core runs; compilers and engines of backends have names, too
+AUTO: Final = "auto"
+COMPILED: Final = "compiled"
+TOKENS: Final = "tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +38,28 @@ class RunConfig:
     seed: int = 0
     costs: CostModel | None = None
     jit: str | None = None
-    engine: str | None = None
+    engine: str | Engine | None = None
     lazy: bool = False
     regions: bool = False
     memory: Mapping[str, int] | None = None
     swap_above: float = DEFAULT_SWAP_ABOVE
-    gpu: GpuContext | str | None = None
+    gpu: Any = None
     io: IoPolicy = field(default_factory=IoPolicy)
     blas_threads: int | str | None = None
-    workers: WorkerOptions | None = None
+    workers: Any = None
 
     def __post_init__(self) -> None:
         self._require_types()
-        if self.costs is not None and self.schedule != "fifo":
-            message = "the virtual clock supports only the fifo schedule"
-            raise UsageError(message, hint='schedule="fifo"')
         if self.schedule not in SCHEDULES:
             message = f"unknown schedule {self.schedule!r}"
             raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
-        if self.engine is not None and self.engine not in ENGINES:
+        engines = engine_names()
+        if not isinstance(self.engine, Engine | None) and self.engine not in engines:
             message = f"unknown engine {self.engine!r}"
-            raise UsageError(message, hint=f"one of {', '.join(ENGINES)}")
+            raise UsageError(message, hint=f"one of {', '.join(engines)}")
         if self.rules != PlacementRules() and len(self.devices) < 2:
             message = "placement rules need more than one device"
             raise UsageError(message, hint="name several devices, such as cpu:0,gpu:0")
-        if self.workers is not None:
-            self._require_remote()
 
     def _require_types(self) -> None:
         """Raise UsageError for values of options of the command line."""
@@ -80,39 +77,42 @@ class RunConfig:
             hint = "workers=cfgraph.Processes(2), or a cfgraph.Ray"
             raise UsageError(f"workers is {workers!r}, expected a Processes or a Ray", hint=hint)
 
-    def _require_remote(self) -> None:
-        """Raise UsageError for an option that a run on workers does not support."""
-        for name, value in (
-            ("costs", self.costs),
-            ("memory", self.memory),
-            ('engine="xla"' if self.engine == "xla" else "jit", self.jit),
-            ('schedule="random"', self.schedule == "random" or None),
-        ):
-            if value is not None:
-                raise UsageError(f"{name} cannot be combined with workers", hint=f"omit {name}")
+    def make_engine(self) -> Engine:
+        """The engine that the session requests: an object, or by its name or its option."""
+        if isinstance(self.engine, Engine):
+            return self.engine
+        for name in extension_names(ENGINE):
+            if name == self.engine or getattr(self, name, None) is not None:
+                engine: Engine = extension(ENGINE, name)()
+                return engine
+        return Engine()
+
+    @property
+    def is_auto(self) -> bool:
+        """True if the session chooses the engine of a run."""
+        return self.engine in (None, AUTO)
 
     @property
     def planning_options(self) -> tuple[object, ...]:
         """The options that generated code depends on."""
         return self.devices, self.soft_placement, self.rules, self.jit, self.regions
 
-    @property
-    def has_xla_choice(self) -> bool:
-        """True if runs of generated code may move to XLA."""
-        is_auto = self.engine in (None, "auto") and self.jit is None
-        return is_auto and len(self.devices) < 2 and self.workers is None
-
     def token_executor_reason(self) -> str:
         """The reason for which all runs use the token executor, or an empty text."""
-        if self.engine == "tokens":
+        if self.engine == TOKENS:
             return "the engine is tokens"
         if self.schedule == "random":
             return "the schedule is random"
-        if self.costs is not None:
-            return "the clock is virtual"
         if self.memory is not None:
             return "memory is counted"
         return "devices are GPUs" if any(map(is_gpu, self.devices)) else ""
+
+
+def engine_names() -> tuple[str, ...]:
+    """The engines that a session may name."""
+    options = {item.name for item in fields(RunConfig)}
+    named = [name for name in extension_names(ENGINE) if name not in options]
+    return AUTO, TOKENS, COMPILED, *extension_names(COMPILER), *named
 
 
 class StepOptions(NamedTuple):
@@ -136,13 +136,14 @@ def require_state(value: object) -> None:
 
 
 def current_options(
-    engine: str | None, jit: str | None, *, regions: bool
-) -> tuple[str | None, str | None, bool]:
+    engine: str | Engine | None, jit: str | None, *, regions: bool
+) -> tuple[str | Engine | None, str | None, bool]:
     """The options that the deprecated ones of `Session` stand for; warns its caller about these."""
+    compilers = extension_names(COMPILER)
     if jit is not None or regions:
-        new = "xla" if jit in ("auto", "xla") else "compiled" if jit else "auto"
+        new = compilers[0] if jit in (AUTO, *compilers) else COMPILED if jit else AUTO
         message = f"jit and regions are deprecated; use engine={new!r}"
         warnings.warn(message, DeprecationWarning, stacklevel=3)
-    if engine == "xla" and jit is None:
-        jit, regions = engine, True
+    if engine in compilers and jit is None:
+        jit, regions = str(engine), True
     return engine, jit, regions

@@ -49,8 +49,7 @@ def test_what_is_computed_in_bfloat16_stays_on_the_card(card: GpuContext) -> Non
     (want,), _ = ran("/cpu:0", ["wide:0"])
     (got,), session = ran("/gpu:0", ["wide:0"], gpu=card)
     np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
-    assert session.gpu_plan is not None
-    assert not session.gpu_plan.host_fallbacks
+    assert not session.report("gpu").on_host
     memory = session.memory["gpu:0"]
     assert memory.to_device == CopyTotals(1, 256)
     assert memory.to_host == CopyTotals(1, 64)

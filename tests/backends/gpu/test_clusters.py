@@ -12,12 +12,13 @@ import pytest
 
 import cfgraph
 from benchmarks.running import GRAPHS, works
+from cfgraph.backends.gpu import kernels
 from cfgraph.backends.gpu.context import GpuContext
-from cfgraph.backends.gpu.stream import GpuStream
-from cfgraph.backends.xla import cluster_runner, compile
+from cfgraph.backends.gpu.kernels import GpuTarget
+from cfgraph.backends.xla import compile
+from cfgraph.backends.xla.jax_library import has_jax, load_jax
 from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.errors import Unsupported
-from cfgraph.ops.opdef.jax_library import has_jax, load_jax
 from tests.backends.gpu.stand_in import Array, library
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
@@ -107,7 +108,8 @@ def test_a_clustered_session_on_a_real_card_agrees(
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA on the stand-in GPU: jax imports its arrays on the CPU."""
 
-    def transfer(stream: GpuStream) -> DlpackTransfer:
+    def transfer(target: GpuTarget) -> DlpackTransfer:
+        stream = target.stream
         device = load_jax().local_devices(backend="cpu")[0]
         return DlpackTransfer(load_jax(), device, Array, library.from_dlpack, stream.to_host)
 
@@ -123,7 +125,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Array, "__dlpack__", exported, raising=False)
     monkeypatch.setattr(Array, "__dlpack_device__", lambda self: (1, 0), raising=False)
     monkeypatch.setattr(library, "from_dlpack", taken, raising=False)
-    monkeypatch.setattr(cluster_runner, "gpu_transfer", transfer)
+    monkeypatch.setattr(GpuTarget, "transfer", transfer)
 
 
 needs_jax = pytest.mark.skipif(not has_jax(), reason="the extra `xla` is not installed")
@@ -149,7 +151,7 @@ def test_an_lstm_that_xla_compiled_for_a_gpu_agrees_with_the_host(file: str) -> 
 @needs_jax
 @pytest.mark.usefixtures("shared")
 def test_a_row_is_transferred_from_any_offset() -> None:
-    transfer = cluster_runner.gpu_transfer(GpuContext(library).stream("gpu:0"))
+    transfer = GpuTarget(GpuContext(library).stream("gpu:0")).transfer()
     rows = library.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
     assert rows[1].data.ptr % 16
     np.testing.assert_array_equal(np.asarray(transfer.to_jax(rows[1])), [3, 4, 5])
@@ -159,7 +161,7 @@ def test_a_row_is_transferred_from_any_offset() -> None:
 @pytest.mark.usefixtures("shared")
 def test_products_on_a_card_keep_all_bits_of_float32() -> None:
     transfer, one = (
-        cluster_runner.gpu_transfer(GpuContext(library).stream("gpu:0")),
+        GpuTarget(GpuContext(library).stream("gpu:0")).transfer(),
         np.ones((2, 2), np.float32),
     )
     with transfer.device_scope():
@@ -174,10 +176,10 @@ def test_memory_of_jax_is_kept_until_the_kernels_that_read_it_have_run(
     arrays = [Array.over(np.arange(6, dtype=np.float32))]
     monkeypatch.setattr(library, "from_dlpack", lambda value: arrays.pop(), raising=False)
     devices = SimpleNamespace(local_devices=lambda backend: ["the card"])
-    monkeypatch.setattr(compile, "load_jax", lambda: devices)
+    monkeypatch.setattr(kernels, "load_jax", lambda: devices)
     stream, theirs = GpuContext(library).stream("gpu:0"), weakref.ref(arrays[0])
     output = SimpleNamespace(devices=lambda: ["the card"], size=6)
-    taken = compile.gpu_transfer(stream).from_jax(output, False)
+    taken = GpuTarget(stream).transfer().from_jax(output, False)
     np.testing.assert_array_equal(taken.get(), np.arange(6))
     del taken
     gc.collect()

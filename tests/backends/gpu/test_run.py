@@ -217,8 +217,7 @@ def test_values_cross_between_gpus_and_the_host_and_back(card: GpuContext) -> No
         a, d = run.run(["a:0", "d:0"], {"x": x})
         np.testing.assert_allclose(a, x * x)
         np.testing.assert_allclose(d, np.exp(-x * x) + x * x, rtol=1e-6)
-        assert run.gpu_plan is not None
-        assert not run.gpu_plan.host_fallbacks
+        assert not run.report("gpu").on_host
 
 
 def test_what_a_run_holds_and_copies_is_counted_as_on_a_simulated_gpu(
@@ -262,8 +261,7 @@ def test_a_kernel_that_the_gpu_lacks_runs_on_the_host_and_is_reported(card: GpuC
     run = session(text, card)
     for _ in range(2):
         assert run.run("z:0", {"x": [0.0]})[0].tolist() == [0]
-        assert run.gpu_plan is not None
-        assert list(run.gpu_plan.host_fallbacks) == ["Dawsn"]
+        assert list(run.report("gpu").on_host) == ["Dawsn"]
 
 
 @pytest.mark.parametrize("memory", [None, {}])
@@ -374,22 +372,23 @@ def test_a_card_is_taken_where_there_is_one_but_not_in_virtual_time(
     found = GpuContext(library)
     graph = cfgraph.loads(CROSSING.encode(), "graph")
 
-    def runs_on(**options: Any) -> GpuContext | None:
+    def runs_on(**options: Any) -> str:
         run = cfgraph.Session(graph, devices="cpu:0,gpu:0-1", **options)
         run.run("d:0", {"x": [1.0]})
-        return run.gpu_plan and run.gpu_plan.context
+        name: str = run.report("gpu").name
+        return name
 
-    assert runs_on() is None
+    assert not runs_on()
     monkeypatch.setattr(card_module, "has_gpu", lambda: True)
     monkeypatch.setattr(card_module, "gpu_context", lambda: found)
-    assert runs_on() is found
-    assert runs_on(gpu="simulated") is None
-    assert runs_on(costs=CostModel()) is None
+    assert runs_on() == found.name
+    assert not runs_on(gpu="simulated")
+    assert not runs_on(costs=CostModel())
 
     def broken() -> GpuContext:
         raise Unsupported("CuPy is not there")
 
     monkeypatch.setattr(card_module, "gpu_context", broken)
-    assert runs_on() is None
+    assert not runs_on()
     with pytest.raises(Unsupported):
         runs_on(gpu="real")

@@ -17,6 +17,7 @@ from cfgraph.backends.workers.projection import Projection
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
+from tests.backends.workers.handles import worker_handles
 from tests.backends.workers.threads import Threads, slow_down
 from tests.passes.random_programs import random_programs
 from tests.runtime.compiled.agreement import disagreement, outcome
@@ -297,7 +298,7 @@ def test_a_predicate_is_sent_once_to_each_worker() -> None:
         ) as session:
             values = session.run(fetches, {"n:0": 10})
             assert values == [10] * 8
-            handles = session._workers.handles  # type: ignore[union-attr]
+            handles = worker_handles(session)
             sent[engine] = sum(h.worker.postbox.sent for h in handles)  # type: ignore[attr-defined]
     # each of 10 iterations sends 4 values to the barrier and 4 back, and a predicate
     assert sent["compiled"] == 11 + 10 * 8

@@ -26,6 +26,7 @@ import cfgraph
 from cfgraph.backends.workers import processes
 from cfgraph.backends.workers.processes import ProcessHandle
 from cfgraph.errors import WorkerLost
+from tests.backends.workers.handles import worker_handles
 from tests.backends.workers.threads import ThreadHandle, Threads
 from tests.runtime.partitioned_graphs import counting, partitioned
 
@@ -136,8 +137,7 @@ def interrupt(work: Work, how: Interruption, worker: int, engine: str, delay: fl
     options = cfgraph.Processes(2, lost_after=how.lost_after)
     with cfgraph.Session(graph, workers=options, engine=engine) as session:
         run_until(session, work, 0)
-        assert session._workers is not None
-        pid = session._workers.handles[worker].pid
+        pid = worker_handles(session)[worker].pid
         timers = [threading.Timer(delay, os.kill, (pid, how.signal))]
         if how.seconds is not None:
             timers.append(threading.Timer(delay + how.seconds, _resume, (pid,)))

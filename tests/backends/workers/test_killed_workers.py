@@ -20,6 +20,7 @@ from cfgraph.backends.workers.shared_memory import MIN_SHARED_BYTES
 from cfgraph.backends.workers.workers import PingMonitor, WorkerDied
 from cfgraph.errors import ExecutionError, WorkerLost
 from cfgraph.runtime.engine.step import State
+from tests.backends.workers.handles import worker_handles
 from tests.backends.workers.test_workers import SENT, VARIABLES
 from tests.backends.workers.threads import Threads
 
@@ -55,8 +56,7 @@ def signal_at(monkeypatch: pytest.MonkeyPatch, phase: str, worker: int, sent: in
 
 
 def stop(session: cfgraph.Session, worker: int, sent: int = signal.SIGSTOP) -> None:
-    assert session._workers is not None
-    os.kill(session._workers.handles[worker].pid, sent)
+    os.kill(worker_handles(session)[worker].pid, sent)
 
 
 def run_all(session: cfgraph.Session) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import WorkerLost
+from tests.backends.workers.handles import worker_handles
 from tests.backends.workers.namespaces import Namespace, OnNamespaces, connected_namespaces
 from tests.conformance import recorded
 from tests.conformance.agree.ways import Way
@@ -37,8 +38,7 @@ def session(text: str, hosts: list[Namespace], **options: Any) -> cfgraph.Sessio
 def test_a_loop_runs_over_two_hosts(hosts: list[Namespace], engine: str) -> None:
     with session(counting(), hosts, engine=engine) as run:
         assert run.run(["out:0"], {"n": 500}) == [500]
-        assert run._workers is not None
-        pids = ["self", *(handle.pid for handle in run._workers.handles)]
+        pids = ["self", *(handle.pid for handle in worker_handles(run))]
         assert len({Path(f"/proc/{pid}/ns/net").readlink() for pid in pids}) == 3
 
 

@@ -20,6 +20,7 @@ import cfgraph
 from cfgraph.backends.workers import connections
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError, WorkerLost
 from cfgraph.limits import Limits
+from tests.backends.workers.handles import worker_handles
 from tests.backends.workers.threads import Threads, slow_down
 from tests.recorder import Recorder
 from tests.runtime.partitioned_graphs import A, B, counting, partitioned
@@ -163,7 +164,7 @@ def test_a_killed_worker_takes_its_variables_with_it(kind: Any) -> None:
     with cfgraph.Session(graph(VARIABLES), workers=workers(kind)) as session:
         session.run([], targets=["set_v", "set_w"])
         kept = session.state.copy()
-        session._workers.handles[1].kill()  # type: ignore[union-attr]
+        worker_handles(session)[1].kill()
         with pytest.raises(WorkerLost) as caught:
             session.run(["read_w:0"])
         assert caught.value.code == "CFG720"
@@ -183,7 +184,7 @@ def test_a_killed_worker_takes_its_variables_with_it(kind: Any) -> None:
 def test_variables_of_a_worker_that_is_lost_between_runs_are_not_omitted() -> None:
     with cfgraph.Session(graph(VARIABLES), workers=Threads(2)) as session:
         session.run([], targets=["set_v", "set_w"])
-        session._workers.handles[1].kill()  # type: ignore[union-attr]
+        worker_handles(session)[1].kill()
         with pytest.raises(WorkerLost, match="lost variables: w; kept: v"):
             session.state.copy()
         assert named(session.state) == {"v": 1}
@@ -217,7 +218,7 @@ def test_a_process_that_ends_or_hangs_is_named(sent: int, limit: float, reason: 
     options = cfgraph.Processes(2, lost_after=1.5)
     with cfgraph.Session(graph(counting()), workers=options) as session:
         session.run(["out:0"], {"n": 3})
-        pid = session._workers.handles[1].pid  # type: ignore[union-attr]
+        pid = worker_handles(session)[1].pid
         signaled: list[float] = []
 
         def send() -> None:
@@ -236,7 +237,7 @@ def test_a_process_that_ends_or_hangs_is_named(sent: int, limit: float, reason: 
 
 def test_a_worker_that_has_not_begun_a_step_does_not_wait(loop: cfgraph.Session) -> None:
     loop.run(["out:0"], {"n": 2})
-    handles = loop._workers.handles  # type: ignore[union-attr]
+    handles = worker_handles(loop)
     states = [handle.call("status", 1).result() for handle in handles]
     assert all(waits for waits, _, _ in states)
     assert sum(sent for _, sent, _ in states) == sum(received for _, _, received in states) > 0
@@ -298,7 +299,7 @@ def test_workers_forget_runs_that_the_session_has_dropped(
             trace = Recorder() if number % 3 == 0 else None
             for fetch in ("out:0", "zero:0", "exit:0", "n:0"):
                 session.run([fetch], {"n": number}, trace=trace)
-            for handle in session._workers.handles:  # type: ignore[union-attr]
+            for handle in worker_handles(session):
                 worker = handle.worker  # type: ignore[union-attr]
                 for prepared in (worker._loaded, worker._drivers, worker._compiled):
                     assert len(prepared) <= 4  # two, the last, and the next
@@ -361,7 +362,7 @@ def test_a_task_is_a_worker() -> None:
         text = text.replace(name, f"/job:worker/replica:0/task:{task}/device:CPU:0")
     with cfgraph.Session(graph(text), workers=Threads(None)) as session:
         assert session.run(["out:0"], {"n": 4}) == [4]
-        assert len(session._workers.handles) == 2  # type: ignore[union-attr]
+        assert len(worker_handles(session)) == 2
     with pytest.raises(UsageError, match="the devices belong to 2 tasks"):
         cfgraph.Session(graph(text), workers=Threads(1)).run(["out:0"], {"n": 1})
 

@@ -10,9 +10,9 @@ import pytest
 
 import cfgraph
 from cfgraph.backends.xla.compile import CompiledFunction, TraceableFunction
+from cfgraph.backends.xla.jax_library import load_jax, xla_context
 from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.ir.function_graph import FunctionInstances
-from cfgraph.ops.opdef.jax_library import load_jax, xla_context
 
 pytest.importorskip("jax", reason="the extra `xla` is not installed")
 

@@ -154,6 +154,6 @@ def test_a_proven_run_pays_its_start_once(monkeypatch: pytest.MonkeyPatch, folde
         run = RepeatedRun(1.0, entry)
         assert (run.estimate if run.has_moved_before else None) == expected
         run.add_generated(0.6)
-        assert run.uses_xla == (expected == 0.5)
+        assert run.uses_tier == (expected == 0.5)
         run.reject("it takes longer")
         assert RepeatedRun(1.0, entry).has_moved_before is False

@@ -11,12 +11,11 @@ import pytest
 
 import cfgraph
 from cfgraph.backends.xla import tier as xla_tier
-from cfgraph.backends.xla.cluster_runner import ClusterRunner, SignatureCounts
 from cfgraph.backends.xla.compile import CompiledFunction
 from cfgraph.backends.xla.tier import Phase, RepeatedRun
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.preparation import prepared_runs
+from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
 from cfgraph.runtime.session import Session
 from tests.recorder import Recorder
 
@@ -86,9 +85,9 @@ def test_training_moves_to_xla_and_agrees(at_once: None) -> None:
         np.testing.assert_array_equal(ours[2], expected[2])
         assert [value.dtype for value in ours] == [value.dtype for value in expected]
     assert phase(auto) is Phase.XLA
-    assert auto.xla_choice.startswith("XLA compiled in ")
+    assert auto.tier_choice.startswith("XLA compiled in ")
     assert phase(compiled) is None
-    assert compiled.xla_choice == ""
+    assert compiled.tier_choice == ""
     (_, ours), (_, theirs) = *auto.state.variables(), *compiled.state.variables()
     np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-5)
 
@@ -101,9 +100,9 @@ def test_generated_code_continues_with_the_variables_of_a_rejected_trial(
     auto, compiled = initialized(TRAINING), initialized(TRAINING, engine="compiled")
     ours, expected = steps(auto, 14), steps(compiled, 14)
     assert phase(auto) is Phase.REJECTED
-    assert "a run, generated code" in auto.xla_choice
+    assert "a run, generated code" in auto.tier_choice
     assert auto._last is not None
-    assert auto._last.prepared.xla is None
+    assert auto._last.prepared.upper is None
     np.testing.assert_allclose([v[0] for v in ours], [v[0] for v in expected], rtol=1e-5)
 
 
@@ -155,7 +154,7 @@ def test_a_value_that_shapes_depend_on_is_not_compiled_for_ever(at_once: None) -
         (y,) = run.run(["y:0"], {"n": n, "x": 2.0})
         np.testing.assert_array_equal(y, np.full((n, n), 8.0, np.float32))
     assert phase(run) is Phase.REJECTED
-    assert "change from run to run" in run.xla_choice
+    assert "change from run to run" in run.tier_choice
 
 
 RANDOM = """
@@ -194,7 +193,7 @@ def test_a_run_that_xla_cannot_compile_stays(at_once: None) -> None:
     for _ in range(5):
         assert run.run(["y:0"], {"x": b" A "}) == [b"a"]
     assert phase(run) is Phase.REJECTED
-    assert "remain outside of clusters" in run.xla_choice
+    assert "remain outside of clusters" in run.tier_choice
 
 
 def test_time_in_generated_code_pays_for_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,10 +201,10 @@ def test_time_in_generated_code_pays_for_a_compilation(monkeypatch: pytest.Monke
     monkeypatch.setattr(xla_tier, "_TRIAL_RUNS", 2)
     run = RepeatedRun(1.0)
     run.add_generated(1.5)
-    assert not run.uses_xla
+    assert not run.uses_tier
     assert str(run) == "1 run took 1.5 s, XLA would compile for about 1 s"
     run.add_generated(0.6)
-    assert run.uses_xla
+    assert run.uses_tier
     assert run.may_compile
 
 
@@ -218,8 +217,8 @@ def test_a_trial_compares_runs_in_turn(
     for _ in range(5):
         run.add_generated(0.5)  # as fast as it never is after the compilation
     while run.phase is Phase.TRIAL:
-        turns.append(run.uses_xla)
-        if run.uses_xla:
+        turns.append(run.uses_tier)
+        if run.uses_tier:
             signatures.start_run(may_compile=run.may_compile)
             signatures.compiled = len(turns) == 1
             run.add_xla(60.0 if signatures.compiled else seconds, signatures)
@@ -295,7 +294,7 @@ def test_a_run_continues_on_numpy_if_xla_has_no_memory(
     if engine == "auto":
         assert phase(run) is Phase.REJECTED
         text = "XLA is not used: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."
-        assert run.xla_choice == text
+        assert run.tier_choice == text
 
 
 def loop_without_iterations() -> Graph:
@@ -322,13 +321,13 @@ def loop_without_iterations() -> Graph:
 def test_a_variable_without_a_value_that_a_run_does_not_read_is_no_error(
     at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepared_runs, "MOST_REMAINING", 1.0)
+    monkeypatch.setattr(xla_tier, "MOST_REMAINING", 1.0)
     run = Session(loop_without_iterations())
     feeds = {"n": np.int32(0), "x": np.float32(2)}
     run.run([], feeds, ["init"])
     for _ in range(6):
         assert run.run(["y:0"], feeds, ["step"]) == [2.0]
-    assert run.xla_choice == "XLA is not used: the variable v has no value"
+    assert run.tier_choice == "XLA is not used: the variable v has no value"
 
 
 LOOKUP = """
@@ -357,7 +356,7 @@ WRONG = [
 def test_errors_are_those_of_generated_code(
     at_once: None, monkeypatch: pytest.MonkeyPatch, targets: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(prepared_runs, "MOST_REMAINING", 1.0)
+    monkeypatch.setattr(xla_tier, "MOST_REMAINING", 1.0)
     errors = []
     for engine in ("auto", "compiled"):
         run = initialized(LOOKUP, engine=engine)

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.backends.xla.cluster_runner import ClusterRunner
 from cfgraph.cli import command_line as cli
-from cfgraph.console.transforms.convert import PythonOptions, python_source, write_python
+from cfgraph.console.transforms.convert import PythonOptions
 from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.integrations.python_export.convert import python_source, write_python
 from cfgraph.integrations.python_export.decompile import decompile
 from cfgraph.integrations.python_export.identifiers import Identifiers, snake_case
 from cfgraph.integrations.python_export.script import Script
 from cfgraph.ir.graph import Graph
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.value_expressions import raw, strings, value_expression
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State

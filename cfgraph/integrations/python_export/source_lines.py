@@ -6,9 +6,9 @@ import ast
 import io
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from cfgraph.console.explanations.explain import SourceLine
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.integrations.python_export.definitions import node_comment
 from cfgraph.ir.file_io import read_file
@@ -19,20 +19,6 @@ from cfgraph.ops.opdef.op import back_edge_of, is_identity, role_of
 from cfgraph.passes.cluster.encapsulate import cluster_calls
 
 _FORWARDING: Final = FORWARDING_ROLES | {LOOP_COND}
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A line of a Python file, and the node in its comment."""
-
-    path: str
-    line: int
-    text: str
-    node: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the member `source` of a node in the document."""
-        return {"path": self.path, "line": self.line, "text": self.text, "node": self.node}
 
 
 def find_source_line(path: str, graph: Graph, node: Node) -> SourceLine:

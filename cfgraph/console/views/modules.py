@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from cfgraph.analysis.verify.context import NodeTypes
 from cfgraph.cli.output import Column, OutputTable, Page
@@ -12,14 +12,12 @@ from cfgraph.console.views.selection import GraphView, NodeSelection
 from cfgraph.errors import CfgraphError, ExecutionError, ProcessLost, RunTimeout
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.functions import BodyNode
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.families.stablehlo import XlaCallModule
 from cfgraph.ops.opdef.op import lookup
-
-if TYPE_CHECKING:
-    from cfgraph.integrations.stablehlo.module_bodies import ModuleBody
+from cfgraph.runtime.extensions import MODULES, extension
 
 # lines of a module that `explain` prints without --full
 _MAX_LINES: Final = 40
@@ -74,20 +72,41 @@ def _unread(data: bytes) -> str:
     return f"{format_byte_size(len(data))}, not read; --modules reads it"
 
 
+class ModuleFunction(Protocol):
+    """A function of a module, or a region of an operation, whose node is the `caller`."""
+
+    name: str
+    graph: Graph
+    types: Mapping[Node, tuple[Any, ...]]
+    results: tuple[Output, ...]
+    caller: Node | None
+
+    @property
+    def signature(self) -> str:
+        """The types of arguments and results."""
+
+    @property
+    def operations(self) -> int:
+        """The number of operations."""
+
+    def controls(self) -> Iterator[Node]:
+        """The loops and conditionals."""
+
+
 class _ModuleReader:
     """Reader of the modules of a graph by one process, after whose loss no other is read."""
 
     def __init__(self) -> None:
         self._is_lost = False
 
-    def bodies(self, data: bytes, prefix: str = "") -> tuple[ModuleBody, ...]:
+    def bodies(self, data: bytes, prefix: str = "") -> tuple[ModuleFunction, ...]:
         """The functions and regions of a module. Raises CfgraphError for one that is not read."""
         if self._is_lost:
             raise ExecutionError("an earlier module has ended the process that reads them")
-        from cfgraph.integrations.stablehlo.module_process import module_bodies
-
+        bodies: tuple[ModuleFunction, ...]
         try:
-            return module_bodies(data, prefix)
+            bodies = extension(MODULES, "bodies")(data, prefix)
+            return bodies
         except ProcessLost:
             self._is_lost = True
             raise
@@ -114,7 +133,7 @@ def _modules(graph: Graph) -> Iterator[tuple[str, bytes]]:
                 yield f"{name}/{body_node.name}", body_node.attrs.get("module", b"")
 
 
-def _parts(body: ModuleBody) -> Iterator[ModulePart]:
+def _parts(body: ModuleFunction) -> Iterator[ModulePart]:
     if body.caller is None:
         yield ModulePart(body.name, "function", body.signature, body.operations)
     for node in body.controls():
@@ -159,10 +178,8 @@ class ModuleExplanation:
     def of_node(cls, name: str, node: Node, full: bool) -> ModuleExplanation:
         """The explanation of a node; without jax, it has the reason alone."""
         data = node.attrs.get("module", b"")
-        from cfgraph.integrations.stablehlo.module_process import module_text
-
         summary = _ModuleReader().summary(name, data)
-        lines = () if summary.reason else tuple(module_text(data).splitlines())
+        lines = () if summary.reason else tuple(extension(MODULES, "text")(data).splitlines())
         return cls(summary, lines, full)
 
     @property
@@ -225,7 +242,7 @@ def copied_selection(selection: NodeSelection) -> NodeSelection:
     return NodeSelection(copied, [graph[node.name] for node in selection.nodes])
 
 
-def _selection(body: ModuleBody, caller: GraphView) -> NodeSelection:
+def _selection(body: ModuleFunction, caller: GraphView) -> NodeSelection:
     types = {
         node: NodeTypes((), tuple(item.dtype for item in outputs))
         for node, outputs in body.types.items()

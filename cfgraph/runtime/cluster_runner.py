@@ -1,0 +1,322 @@
+"""Execution of clusters: an `XlaLaunch` calls its function on NumPy, or by a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from threading import RLock, local
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from cfgraph.errors import UsageError
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.units import format_duration
+from cfgraph.limits import DeadlinePassed, timeout_error
+from cfgraph.ops.families.tensor_list import ListGrowth, TensorList
+from cfgraph.ops.opdef.function_bodies import require_bounded
+from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
+from cfgraph.ops.opdef.random_streams import GRAPH
+from cfgraph.runtime.extensions import COMPILER, extension, extension_names
+from cfgraph.runtime.straight_line import KernelBinder, StraightLine, compile_numpy
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.code_cache import CodeCache
+
+
+AUTO: Final = "auto"
+NUMPY: Final = "numpy"
+
+
+class ClusterTarget(Protocol):
+    """A device with arrays of its own that clusters run on."""
+
+    def line(
+        self, function: FunctionGraph, instances: FunctionInstances, bind_host: KernelBinder
+    ) -> StraightLine:
+        """A function's body on the device; `bind_host` binds a node's kernel over NumPy arrays."""
+
+    def transfer(self) -> Any:
+        """The transfer of arrays to compiled functions. Raises Unsupported if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """One compilation of a cluster; `changed` describes the difference from the last signature.
+
+    `refused` is the reason why it failed, `` if it succeeded; NumPy kernels run instead. With
+    `is_stored` a cache had the executable.
+    """
+
+    cluster: str
+    node: str
+    seconds: float
+    changed: str
+    refused: str
+    is_stored: bool = False
+
+    def __str__(self) -> str:
+        if self.refused:
+            again = f", as {self.changed}" if self.changed else ""
+            return f"{self.cluster} runs as one call of NumPy{again}: {self.refused}"
+        time = format_duration(self.seconds * 1e9)
+        stored = ", the executable was stored" if self.is_stored else ""
+        if self.changed:
+            return f"{self.cluster} recompiled in {time}, as {self.changed}{stored}"
+        return f"{self.cluster} compiled in {time}{stored}"
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A function that cluster calls run, and its statistics.
+
+    `refused` is the reason why it is not compiled. `fused` of the `calls` ran on NumPy kernels:
+    nothing was compiled yet, or the cluster is `small`. Concurrent runs count calls and compile
+    under `lock`. `growths` counts the lengths of lists on NumPy kernels, by the node that makes
+    one.
+    """
+
+    name: str
+    function: FunctionGraph
+    line: StraightLine
+    growths: dict[Node, ListGrowth]
+    refused: str = ""
+    calls: int = 0
+    fused: int = 0
+    small: bool = False
+    compilations: list[Compilation] = field(default_factory=list)
+    lock: RLock = field(default_factory=RLock, repr=False)
+
+    @property
+    def has_effects(self) -> bool:
+        """True if a node of the function is stateful."""
+        return any(call.takes_step for call in self.line.calls)
+
+    @property
+    def is_compiled(self) -> bool:
+        """True if calls run compiled functions, in the context of their compiler."""
+        return False
+
+    def call_kernel(self, node: Node, fused: Kernel, runner: ClusterRunner, device: str) -> Kernel:
+        """The kernel of a call; `fused` runs it on the kernels of `line`."""
+        return fused
+
+    def count_call(self, *, fused: bool) -> None:
+        """Count a call of the cluster; `fused` is true if its NumPy kernels ran."""
+        with self.lock:
+            self.calls += 1
+            self.fused += fused
+
+    @property
+    def seconds(self) -> float:
+        """The total time of all compilations."""
+        return sum(value.seconds for value in self.compilations)
+
+    @property
+    def compiled_times(self) -> int:
+        """The number of successful compilations."""
+        return sum(not value.refused for value in self.compilations)
+
+
+class ClusterCompiler(Protocol):
+    """A compiler of clusters, such as XLA."""
+
+    @staticmethod
+    def is_installed() -> bool:
+        """True if its library is installed."""
+
+    @staticmethod
+    def require() -> None:
+        """Load its library. Raises Unsupported if it is not installed."""
+
+    @staticmethod
+    def context() -> AbstractContextManager[None]:
+        """Context in which compiled functions run."""
+
+    @staticmethod
+    def cluster(
+        cluster: Cluster,
+        constant_count: int,
+        instances: FunctionInstances,
+        target: ClusterTarget | None,
+    ) -> Cluster:
+        """A cluster that compiles its function, or has the reason why it is refused."""
+
+
+class SignatureCounts(local):
+    """The new signatures of the run of this thread, since several runs may share the clusters.
+
+    Without permission (`may_compile`) a signature that is not compiled runs on NumPy kernels.
+    `failed` is the reason why a compiled function failed, or empty.
+    """
+
+    may_compile = True
+    compiled = 0
+    missed = 0
+    failed = ""
+
+    def start_run(self, *, may_compile: bool) -> None:
+        """Count the signatures of a new run."""
+        self.may_compile, self.compiled, self.missed, self.failed = may_compile, 0, 0, ""
+
+
+class ClusterRunner:
+    """Clusters of a session, run by `engine`; with `lazy`, compiled on a signature's second use.
+
+    Executables come from the `cache`, or are stored there.
+
+    The default engine is a compiler that is installed, for clusters that are large enough to gain
+    by it. Errors name a node with its cluster as a prefix, or by itself without `prefixes_errors`.
+
+    Raises UsageError for an unknown engine, Unsupported for a compiler that is not installed.
+    """
+
+    def __init__(
+        self,
+        engine: str | None = None,
+        *,
+        lazy: bool = False,
+        prefixes_errors: bool = True,
+        cache: CodeCache | None = None,
+    ) -> None:
+        engines = AUTO, NUMPY, *extension_names(COMPILER)
+        if engine not in (None, *engines):
+            message = f"unknown engine {engine!r}"
+            raise UsageError(message, hint=f"one of {', '.join(engines)}")
+        self.auto_engine = engine in (None, AUTO)
+        self._requested = AUTO if engine is None else engine
+        if not self.auto_engine and self.compiler is not None:
+            self.compiler.require()
+        self.lazy, self.cache = lazy, cache
+        self._prefixes_errors = prefixes_errors
+        self.signatures = SignatureCounts()
+        self.clusters: dict[Any, Cluster] = {}
+        self._instances: FunctionInstances | None = None
+
+    @cached_property
+    def engine(self) -> str:
+        """The name of the compiler, or of the kernels that run clusters instead."""
+        if not self.auto_engine:
+            return self._requested
+        names = extension_names(COMPILER)
+        return next((x for x in names if extension(COMPILER, x).is_installed()), NUMPY)
+
+    @cached_property
+    def compiler(self) -> ClusterCompiler | None:
+        """The compiler of clusters, None if NumPy kernels run them."""
+        compiler: ClusterCompiler | None
+        compiler = None if self.engine == NUMPY else extension(COMPILER, self.engine)
+        return compiler
+
+    def kernel(
+        self, graph: Graph, node: Node, device: str, target: ClusterTarget | None = None
+    ) -> Kernel:
+        """The kernel of a cluster call: a callable of the step and the inputs.
+
+        `target` is a device with arrays of its own, None on the host.
+        """
+        cluster = self._cluster(graph, node, target)
+        line, name = cluster.line, node.name if self._prefixes_errors else ""
+
+        def fused(step: Any, *inputs: Any) -> Any:
+            cluster.count_call(fused=True)
+            try:
+                return line.run(step, *inputs)
+            except (DeadlinePassed, Exception) as error:
+                raise _located(line, error, name, node.inputs) from error.__cause__
+
+        kernel = cluster.call_kernel(node, fused, self, device)
+        return _with_locked_state(kernel) if cluster.has_effects else kernel
+
+    def running(self) -> AbstractContextManager[None]:
+        """Context in which clusters run."""
+        used = any(cluster.is_compiled for cluster in list(self.clusters.values()))
+        return self.compiler.context() if used and self.compiler is not None else nullcontext()
+
+    def _cluster(self, graph: Graph, node: Node, target: ClusterTarget | None) -> Cluster:
+        """The cluster of a call; calls of one function on one device share it."""
+        if self._instances is None or self._instances.library != graph.functions:
+            self._instances = FunctionInstances(dict(graph.functions))
+        func, constant_count = node.attr("function"), len(node.attr("Tconstants"))
+        function = self._instances.get(func.name, func.attrs)
+        key = function, constant_count, target
+        if key not in self.clusters:
+            self.clusters[key] = self._make_cluster(
+                func.name, function, constant_count, self._instances, target
+            )
+        return self.clusters[key]
+
+    def _make_cluster(
+        self,
+        name: str,
+        function: FunctionGraph,
+        constant_count: int,
+        instances: FunctionInstances,
+        target: ClusterTarget | None,
+    ) -> Cluster:
+        require_bounded(function, instances)
+        growths: dict[Node, ListGrowth] = {}
+        bind = partial(_cluster_kernel, growths)
+        make_line = compile_numpy if target is None else target.line
+        cluster = Cluster(name, function, make_line(function, instances, bind), growths)
+        if self.compiler is None or (target is not None and self.auto_engine):
+            return cluster
+        return self.compiler.cluster(cluster, constant_count, instances, target)
+
+
+def _with_locked_state(kernel: Kernel) -> Kernel:
+    """A cluster's kernel during which no other run changes the state."""
+
+    def run(step: Any, *inputs: Any) -> Any:
+        with step.state.lock:
+            return kernel(step, *inputs)
+
+    return run
+
+
+def _cluster_kernel(growths: dict[Node, ListGrowth], node: Node, op: type[Op]) -> Kernel:
+    """The kernel of a node in a cluster; a random one draws from its own stream, not the call's.
+
+    `growths` counts the lengths of the lists that it makes.
+    """
+    kernel = numpy_kernel(node, op)
+    if op.compilation.row_operation in ("empty", "reserve"):
+        return partial(_counted_list, growths, node, kernel)
+    if not (op.effects.stateful and op.effects.random):
+        return kernel
+
+    def draw(step: Any, *inputs: Any) -> Any:
+        call = step.node
+        step.run_inside(node, GRAPH.inside(call))
+        try:
+            return kernel(step, *inputs)
+        finally:
+            step.node = call
+
+    return draw
+
+
+def _counted_list(
+    growths: dict[Node, ListGrowth], node: Node, kernel: Kernel, *inputs: Any
+) -> TensorList:
+    """A new list whose lengths are counted."""
+    made: TensorList = kernel(*inputs)
+    made.growth = growths.setdefault(node, ListGrowth(made.length))
+    made.growth.add(made.length)
+    return made
+
+
+def _located(
+    line: StraightLine, error: Exception | DeadlinePassed, name: str, inputs: Sequence[Output]
+) -> Exception:
+    """The error of a cluster with its node, also if the deadline passes while it is located."""
+    failure = error
+    if isinstance(failure, DeadlinePassed):
+        failure = timeout_error().with_traceback(error.__traceback__)
+    while True:
+        # no context manager, whose entry could be interrupted as well
+        try:
+            return line.located(failure, name, inputs)
+        except DeadlinePassed:
+            pass

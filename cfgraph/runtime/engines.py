@@ -1,0 +1,258 @@
+"""Protocols of what runs the plans of a session: engines, devices, and tiers.
+
+The core runs plans as generated code or on the token executor. A backend adds an engine by a class
+that derives from `Engine` and a line of its `PROVIDES` (`extensions.py`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+
+from cfgraph.errors import UsageError
+from cfgraph.ir.devices import DeviceName
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.names import first_names
+from cfgraph.runtime.engine.plan import Plan, RunSpec
+from cfgraph.runtime.engine.quiescent_state import QuiescentState
+from cfgraph.runtime.engine.step import RunStep, State
+from cfgraph.runtime.extensions import DEVICE, extension, extension_names
+from cfgraph.runtime.memory.accounting import MemoryMeter
+from cfgraph.runtime.trace.events import Observer
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.cluster_runner import ClusterRunner
+    from cfgraph.runtime.code_cache import CacheEntry, CodeCache
+    from cfgraph.runtime.preparation.prepare import PlannedRun
+    from cfgraph.runtime.preparation.run_config import RunConfig
+
+
+class ExecutorReport(Protocol):
+    """A part of the report of a run that an engine adds.
+
+    `member` is its name in a JSON document. One that `explains` is shown with `--explain-engine`.
+    """
+
+    member: ClassVar[str]
+    explains: ClassVar[bool]
+
+    def to_json(self) -> Any:
+        """The value of the member."""
+
+    def notes(self) -> list[str]:
+        """Lines for a person."""
+
+
+# ops that a note lists
+_MAX_HOST_OPS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReport:
+    """The GPUs of a run: `name` is that of a real one, whose ops `on_host` have no kernel there."""
+
+    member: ClassVar[str] = "gpu"
+    explains: ClassVar[bool] = False
+
+    devices: tuple[str, ...]
+    name: str = ""
+    on_host: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Kind and devices, and of real GPUs the name and the ops on the host."""
+        members = {"kind": "real" if self.name else "simulated", "devices": list(self.devices)}
+        return {**members, "name": self.name, "on_host": self.on_host} if self.name else members
+
+    def notes(self) -> list[str]:
+        """Describe kind and devices."""
+        devices = ", ".join(self.devices)
+        if not self.name:
+            return [f"{devices}: simulated by NumPy"]
+        notes = [f"{devices}: {self.name}"]
+        if self.on_host:
+            names = first_names(sorted(self.on_host), _MAX_HOST_OPS)
+            notes.append(f"run on the host, no GPU kernel: {names}")
+        return notes
+
+
+class RunExecutor(Protocol):
+    """An engine with the state of one run: a driver, or generated code."""
+
+    results: list[Any]
+    step: RunStep
+    run_start: int
+    elapsed: float | None
+    allow_dead: bool  # a dead fetch is no error of this run
+    fallback: str  # the reason why generated code was not used in this run, or empty
+    is_interpreted: bool  # the run needed no generated code
+
+    @property
+    def stopped(self) -> bool:
+        """True if the run ended early, as it was to: fetches may have no value."""
+
+    @property
+    def fetches(self) -> tuple[Output, ...]:
+        """The fetched tensors, in the graph of `quiescent_state`."""
+
+    def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
+        """Run until nothing is ready."""
+
+    def clear(self) -> None:
+        """Drop the values of the run."""
+
+    def quiescent_state(self) -> QuiescentState:
+        """The state of the run for explanations."""
+
+    def fetched_to_host(self, index: int, value: Any) -> Any:
+        """The value of a fetch in host memory."""
+
+    def reports(self) -> list[ExecutorReport]:
+        """What the engine adds to the report of a run."""
+
+
+class Engine:
+    """What runs the plans of a session. This one uses generated code, or the token executor.
+
+    It is requested by name (`Session(engine="toy")`), as an object that has its options
+    (`Session(engine=Toy(3))`), or by the option of a session that has its name (`workers`).
+    """
+
+    # the reason why it runs plans of the token executor, or empty for generated code
+    token_reason = ""
+    # true if runs of a session wait for each other
+    is_exclusive = False
+    # true if this process places the nodes of a graph, and runs it
+    is_local = True
+    # true if it computes what devices would, on the host
+    simulates = False
+    # true if the events of a run are measured by the driver itself, not by the step
+    times_events = False
+
+    def start_session(self, config: RunConfig, state: State | None) -> State:
+        """Begin a session; returns its variables. Raises UsageError for options it refuses."""
+        self.config = config
+        return State() if state is None else state
+
+    def driver(
+        self, run: PlannedRun, step: RunStep, observer: Observer | None, meter: MemoryMeter | None
+    ) -> RunExecutor | None:
+        """The executor of one run at a time; None for generated code, or the token executor."""
+        return None
+
+    def start_run(self, executor: RunExecutor, until_iteration: int | None) -> None:
+        """Prepare an executor for the next run."""
+
+    def omit_values(self, graph: Graph, plans: Sequence[Plan]) -> None:
+        """Change plans so that only values that affect control flow are computed.
+
+        Raises UsageError if the engine cannot.
+        """
+        message = "only a run with a virtual clock can omit values and iterations"
+        raise UsageError(message, hint="costs=CostModel()")
+
+    def recover(self, variables: State | None) -> None:
+        """Restart what was lost. Raises UsageError if nothing can be."""
+        raise UsageError("a session without workers has nothing to recover")
+
+    def close(self) -> None:
+        """End what the session has started."""
+
+    @property
+    def description(self) -> str:
+        """The engine in the `repr` of a session, or empty."""
+        return ""
+
+
+class DeviceFacts(NamedTuple):
+    """A real device: the library that runs kernels on it, its memory in bytes, and its name."""
+
+    library: str
+    memory: int
+    name: str
+
+
+class DeviceBackend(Protocol):
+    """Devices of one type with kernels and memory of their own; otherwise NumPy simulates them."""
+
+    @staticmethod
+    def requested(kind: Any, *, is_virtual: bool) -> Any:
+        """The device that a session requests, which may have a virtual clock.
+
+        Raises UsageError for one that is unknown, Unsupported for one that cannot be used.
+        """
+
+    @staticmethod
+    def facts() -> DeviceFacts | str:
+        """The real device of this machine, or the reason why NumPy simulates it."""
+
+    @staticmethod
+    def is_real(config: RunConfig) -> bool:
+        """True if runs use a real device, and so wait for each other."""
+
+    @staticmethod
+    def driver(
+        graph: Graph,
+        plans: Sequence[Plan],
+        step: RunStep,
+        fetches: Sequence[Output],
+        config: RunConfig,
+        observer: Observer | None,
+        meter: MemoryMeter | None,
+    ) -> RunExecutor | None:
+        """The executor of plans with such devices, None if NumPy simulates them."""
+
+
+def device_backends(devices: Iterable[str]) -> list[type[DeviceBackend]]:
+    """The backends of the types of these devices."""
+    parsed = [name for device in devices if (name := DeviceName.parse(device)) is not None]
+    kinds = {(name.kind or "").lower() for name in parsed}
+    return [extension(DEVICE, name) for name in extension_names(DEVICE) if name in kinds]
+
+
+class TierRun(Protocol):
+    """A run that a session repeats with feeds of the same shapes, and may move to a tier."""
+
+    @property
+    def is_rejected(self) -> bool:
+        """True if generated code runs from now on, and no times are needed."""
+
+    @property
+    def uses_tier(self) -> bool:
+        """True if the next run is one of the tier."""
+
+    def reject(self, reason: str) -> None:
+        """Use generated code from now on."""
+
+    def run(self, work: Callable[[], None], clusters: ClusterRunner | None) -> None:
+        """Run once, and count the run: one of the tier, with its clusters, or of generated code."""
+
+
+class Tier(Protocol):
+    """A faster engine of one fetch-set, to which a run that is repeated may move.
+
+    `generated` is the run as generated code, and `entry` has its code in a cache.
+    """
+
+    def __init__(
+        self, spec: RunSpec, config: RunConfig, generated: PlannedRun, entry: CacheEntry | None
+    ) -> None: ...
+
+    @staticmethod
+    def is_installed() -> bool:
+        """True if its library is installed."""
+
+    @property
+    def may_run(self) -> bool:
+        """True if a run with feeds of some shapes may be one of the tier."""
+
+    @property
+    def estimate_text(self) -> str:
+        """A description of the time to compile the run."""
+
+    def repeated_run(self, feeds: Iterable[Any]) -> TierRun | None:
+        """The repeated run with feeds of these shapes; None if there are too many."""
+
+    def plan(self, state: State, cache: CodeCache | None) -> tuple[PlannedRun, ClusterRunner]:
+        """Plan the run for the tier. Raises CfgraphError with the reason if it cannot."""

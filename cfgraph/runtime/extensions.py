@@ -1,0 +1,35 @@
+"""Backends and integrations by what they provide; nothing else in the core imports one.
+
+A package of `cfgraph/backends/` or `cfgraph/integrations/` lists in `PROVIDES` what it provides,
+by kind and name, and `extension_index.py` is generated from these lists.
+
+    PROVIDES = {("engine", "toy"): "toy_engine:ToyEngine"}
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from cfgraph.runtime.extension_index import EXTENSIONS
+
+# kinds, and the protocol of each
+COMPILER: Final = "compiler"  # ClusterCompiler, cluster_runner.py
+DEVICE: Final = "device"  # DeviceBackend, engines.py
+ENGINE: Final = "engine"  # Engine, engines.py
+TIER: Final = "tier"  # Tier, engines.py
+MODULES: Final = "modules"  # functions that run and read the module of an XlaCallModule
+NODE_DATA: Final = "node data"  # writers of data per node of a graph, by command
+CONVERTER: Final = "converter"  # functions that write a graph as another program, by suffix
+WORKERS: Final = "worker options"  # ways to start workers
+
+
+def extension_names(kind: str) -> tuple[str, ...]:
+    """The names of the extensions of a kind, in the order of the alphabet."""
+    return tuple(EXTENSIONS.get(kind, ()))
+
+
+def extension(kind: str, name: str) -> Any:
+    """An extension, whose module is imported. Raises KeyError for an unknown one."""
+    module, _, attribute = EXTENSIONS[kind][name].partition(":")
+    return getattr(import_module(module), attribute)

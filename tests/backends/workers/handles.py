@@ -1,0 +1,15 @@
+"""The worker processes of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cfgraph
+from cfgraph.backends.workers.engine import WorkerEngine
+from cfgraph.backends.workers.workers import WorkerHandle
+
+
+def worker_handles(session: cfgraph.Session) -> Sequence[WorkerHandle]:
+    """The handles of the workers that a session has started."""
+    assert isinstance(session._engine, WorkerEngine)
+    return session._engine.workers.handles
