@@ -107,7 +107,6 @@ class CommandGroup(TyperGroup):
 app = typer.Typer(
     name=PROGRAM,
     cls=CommandGroup,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
@@ -198,7 +197,7 @@ def run(
     """
     group = get_command(app)
     if instruction := os.environ.get(_COMPLETE):
-        done: int = importlib.import_module(_COMPLETION).complete(group, instruction)
+        done: int = importlib.import_module(_COMPLETION).complete(group, _COMPLETE, instruction)
         return done
     return _run(group, args, watchdog, progress)
 

@@ -117,8 +117,4 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph ops 'Stateless*'",
         "cfgraph ops conv2d --json",
     ),
-    "completion": (
-        "cfgraph completion bash > cfgraph.bash && source cfgraph.bash",
-        "cfgraph completion fish > cfgraph.fish",
-    ),
 }

@@ -1,12 +1,9 @@
-"""Shell completion: the script for a shell, and replies to its requests."""
+"""Replies to the requests of a shell for completion, which typer installs."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from typer._click.shell_completion import CompletionItem
-from typer._completion_classes import completion_init
-from typer._completion_shared import get_completion_script
 from typer.completion import shell_complete
 
 import cfgraph.ops  # noqa: F401 - fills the registry
@@ -15,10 +12,6 @@ from cfgraph.console.transforms.pass_pipeline import PASS_NAMES
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.files import load
 from cfgraph.passes.optimize.optimize import RULE_NAMES
-
-# the environment variable of a completion request
-COMPLETION_VARIABLE: Final = "_CFGRAPH_COMPLETE"
-
 
 # values of options, and options whose values are, or start with, names of nodes
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -58,12 +51,12 @@ def _offer_values(param: Any) -> None:
         param._custom_shell_complete = _complete_node
 
 
-def _complete_choice(ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+def _complete_choice(ctx: Any, param: Any, incomplete: str) -> list[str]:
     known = _FORMATS.get(ctx.info_name, ()) if param.name == "format" else _CHOICES[param.name]
-    return [CompletionItem(value) for value in known if value.startswith(incomplete)]
+    return [value for value in known if value.startswith(incomplete)]
 
 
-def _complete_node(ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+def _complete_node(ctx: Any, param: Any, incomplete: str) -> list[str]:
     """Offer nodes, up to the next slash if there are many; nothing for an unreadable graph."""
     # an option that still lacks its value leaves the arguments unparsed
     path = ctx.params.get("graph") or ctx.params.get("a") or next(iter(ctx.args), None)
@@ -82,17 +75,11 @@ def _complete_node(ctx: Any, param: Any, incomplete: str) -> list[CompletionItem
         shortened = (name[:end] if end else name for name, end in zip(names, ends, strict=True))
         names = [*dict.fromkeys(shortened)][:_MAX_OFFERED]
     suffix = "=" if param.name in _VALUES else ""
-    return [CompletionItem(f"{name}{'' if name.endswith('/') else suffix}") for name in names]
+    return [f"{name}{'' if name.endswith('/') else suffix}" for name in names]
 
 
-def completion_script(shell: str) -> str:
-    """Return the script that enables completion in a shell."""
-    return get_completion_script(prog_name="cfgraph", complete_var=COMPLETION_VARIABLE, shell=shell)
-
-
-def complete(group: Any, instruction: str) -> int:
+def complete(group: Any, variable: str, instruction: str) -> int:
     """Reply to a completion request, which is passed in environment variables."""
-    completion_init()
     get_command = group.get_command
 
     def command_with_values(ctx: Any, name: str) -> Any:
@@ -102,4 +89,4 @@ def complete(group: Any, instruction: str) -> int:
         return command
 
     group.get_command = command_with_values
-    return shell_complete(group, {}, "cfgraph", COMPLETION_VARIABLE, instruction)
+    return shell_complete(group, {}, "cfgraph", variable, instruction)

@@ -55,8 +55,11 @@ def test_an_empty_name_is_no_current_folder(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_taught_to_request_completions(command: Command, shell: str) -> None:
-    done = command("completion", shell)
+def test_a_shell_is_taught_to_request_completions(
+    command: Command, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_CFGRAPH_COMPLETE", f"source_{shell}")
+    done = command()
     assert done.code == 0
     assert f"_CFGRAPH_COMPLETE=complete_{shell}" in done.out
 

@@ -76,10 +76,6 @@ def test_a_missing_value_and_help_name_no_empty_variable(command: Any, fixtures:
         "see `cfgraph extract --help`",
     ]
     assert "env var" not in command("pipeline", counter).err
-    assert command("completion").err.splitlines() == [
-        "error: no shell is named",
-        "  hint: cfgraph completion bash|zsh|fish, or --install",
-    ]
     assert "[env var: ]" not in " ".join(command("run", "--help").out.split())
 
 

@@ -12,7 +12,7 @@ import pytest
 from cfgraph.cli.command_files import COMMANDS, CommandFiles
 from cfgraph.cli.json_output import schema, schema_names
 
-WITHOUT = {"completion", "mcp"}  # commands that answer with a script, or serve
+WITHOUT = {"mcp"}  # it serves
 
 LINES = {
     "show": [

@@ -137,7 +137,6 @@ _OPTIONS = (
     "explain {} VALUE",
     "explain {} VALUE VALUE",
     "explain VALUE",
-    "completion VALUE",
     "VALUE {}",
 )
 _FILES = (
