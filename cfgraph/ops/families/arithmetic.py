@@ -12,6 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.kernels import complex_numbers
 from cfgraph.ops.kernels.array_namespace import computed_in_float32, defer_check, is_gpu_namespace
 from cfgraph.ops.kernels.variant_math import add_values
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
@@ -169,6 +170,7 @@ class Pow(BinaryOp):
 
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     algebra = AlgebraicFacts(neutral_second=1)
+    complex_kernel = staticmethod(complex_numbers.power)
 
     @classmethod
     def can_fail(cls, node: Node) -> bool:
@@ -177,6 +179,8 @@ class Pow(BinaryOp):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T")
+        if dtype.is_complex:
+            return super().bind(node, xp)
         if not dtype.is_integer:
             return computed_in_float32(xp.power, dtype)
         return partial(_integer_power, xp)

@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.arithmetic import BinaryOp
+from cfgraph.ops.kernels import complex_numbers
 from cfgraph.ops.kernels.array_namespace import (
     defer_check,
     is_gpu_namespace,
@@ -79,6 +80,7 @@ class RealDiv(Division):
 
     algebra = AlgebraicFacts(neutral_second=1)
     function = operator.truediv
+    complex_kernel = staticmethod(complex_numbers.quotient)
     integer_function = staticmethod(truncated_quotient)
     gradient = staticmethod(lambda g, node, dz: _quotient_gradient(g, node, dz, g.RealDiv))
 
@@ -165,6 +167,10 @@ class DivNoNan(Division):
             return x / y if y else y.dtype.type(0)
         return xp.where(y == 0, xp.zeros((), y.dtype), x / y)
 
+    @staticmethod
+    def complex_kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.where(y == 0, xp.zeros((), y.dtype), complex_numbers.quotient(xp, x, y))
+
     gradient = staticmethod(lambda g, node, dz: _quotient_gradient(g, node, dz, g.DivNoNan))
 
 
@@ -219,6 +225,11 @@ class Xlog1py(NoNanProduct):
     kernel = staticmethod(lambda xp, x, y: xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log1p(y)))
 
     @staticmethod
+    def complex_kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        product = x * complex_numbers.log1p(xp, y)
+        return xp.where(x == 0, xp.zeros((), x.dtype), product)
+
+    @staticmethod
     def y_derivative(g: GradientBuilder, x: Output, y: Output) -> Output:
         return g.Xdivy(x, g.AddV2(y, 1))
 
@@ -227,6 +238,10 @@ class Xdivy(NoNanProduct):
     """Quotient x / y, 0 where x is 0."""
 
     kernel = staticmethod(lambda xp, x, y: xp.where(x == 0, xp.zeros((), x.dtype), x / y))
+
+    @staticmethod
+    def complex_kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.where(x == 0, xp.zeros((), x.dtype), complex_numbers.quotient(xp, x, y))
 
     @staticmethod
     def y_derivative(g: GradientBuilder, x: Output, y: Output) -> Output:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType, bfloat16, float16
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.kernels import complex_numbers
 from cfgraph.ops.kernels.array_namespace import (
     computed_in_float32,
     in_float32,
@@ -69,6 +71,7 @@ class Sign(ElementaryFunction):
 
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     function = "sign"
+    complex_kernel = staticmethod(complex_numbers.sign)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -101,6 +104,7 @@ class Rsqrt(ElementaryFunction):
 
     adapter = in_float32
     kernel = staticmethod(lambda xp, x: xp.reciprocal(xp.sqrt(x)))
+    complex_kernel = staticmethod(complex_numbers.reciprocal_root)
     gradient = gradient_from_op("RsqrtGrad")
 
 
@@ -109,6 +113,7 @@ class Reciprocal(ElementaryFunction):
 
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     function = "reciprocal"
+    complex_kernel = staticmethod(complex_numbers.reciprocal)
     gradient = gradient_from_op("ReciprocalGrad")
 
 
@@ -127,6 +132,7 @@ class Expm1(ElementaryFunction):
     """Exponential minus one, exp(x) - 1, accurate near 0."""
 
     function = "expm1"
+    complex_kernel = staticmethod(complex_numbers.expm1)
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Exp(x)))
 
 
@@ -141,6 +147,7 @@ class Log1p(ElementaryFunction):
     """Natural logarithm log(1 + x), accurate near 0."""
 
     function = "log1p"
+    complex_kernel = staticmethod(complex_numbers.log1p)
     gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, g.AddV2(x, 1)))
 
 
@@ -211,12 +218,13 @@ class Sigmoid(SameShape):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T")
+        if dtype.is_complex:
+            return partial(complex_numbers.logistic, xp)
         if xp is np and dtype in (float16, bfloat16):
             return _half_logistic
-        if is_gpu_namespace(xp) and not dtype.is_complex:
+        if is_gpu_namespace(xp):
             return computed_in_float32(scipy_special(xp).expit, dtype)
-        is_fast = xp is np and not dtype.is_complex
-        kernel = _logistic_kernel(dtype) if is_fast else super().bind(node, xp)
+        kernel = _logistic_kernel(dtype) if xp is np else super().bind(node, xp)
         return computed_in_float32(kernel, dtype)
 
     kernel = staticmethod(lambda xp, x: xp.reciprocal(1 + xp.exp(-x)))
@@ -380,6 +388,8 @@ class SqrtGrad(UnboundedGradient):
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
         half = dy.dtype.type(0.5)
+        if dy.dtype.kind == "c":
+            return dy * complex_numbers.quotient(xp, half, y)
         # the reciprocal is rounded, too, where TensorFlow computes in half precision
         return dy * (half / y) if dy.dtype.itemsize == 2 else dy * half / y
 
@@ -395,7 +405,7 @@ class SqrtGrad(UnboundedGradient):
 class RsqrtGrad(UnboundedGradient):
     """Gradient of Rsqrt, computed from its output: -dy y³ / 2."""
 
-    kernel = staticmethod(lambda xp, y, dy: dy * dy.dtype.type(-0.5) * y * (y * y))
+    kernel = staticmethod(lambda xp, y, dy: dy * (dy.dtype.type(-0.5) * y) * (y * y))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

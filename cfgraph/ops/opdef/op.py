@@ -328,6 +328,15 @@ class SameShape(Op, abstract=True):
 class Elementwise(Op, abstract=True):
     """A broadcasting op."""
 
+    # the kernel of complex numbers, where that of real numbers differs
+    complex_kernel: ClassVar[Callable[..., Any] | None] = None
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if cls.complex_kernel is not None and node.attr("T").is_complex:
+            return partial(cls.complex_kernel, xp)
+        return super().bind(node, xp)
+
     @classmethod
     def can_fail(cls, node: Node) -> bool:
         return False

@@ -123,3 +123,33 @@ for bounds in ([F([0]), F(6)], [F(0), F([6])]):
         case("QuantizedRelu6", [LEVELS, *bounds], types=("quint8",), error=True),
         case("RequantizationRange", [np.int32([1, 2]), *bounds], types=("qint32",), error=True),
     ]
+
+# complex numbers at infinity: TensorFlow's formulas give NaN, not limits
+PARTS = (0.0, -1.0, 0.5, INF, -INF, NAN)
+PLANE = np.array([complex(a, b) for a in PARTS for b in PARTS])
+
+
+def same_or_nan(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
+    """A number with NaN as one part is NaN, whatever its other part."""
+    np.testing.assert_array_equal(np.isnan(ours[0]), np.isnan(theirs[0]))
+    known = ~np.isnan(ours[0])
+    np.testing.assert_allclose(ours[0][known], theirs[0][known], 1e-5, 1e-6)
+
+
+for dtype in (np.complex64, np.complex128):
+    for op in ("Sign", "Reciprocal", "Inv", "Expm1", "Sigmoid"):
+        CASES.append(case(op, [PLANE.astype(dtype)], compare=same_or_nan))
+    outside = PLANE[(PLANE != -1)].astype(dtype)
+    CASES.append(case("Log1p", [outside], compare=same_or_nan))
+    CASES.append(case("Rsqrt", [PLANE[PLANE.imag != 0].astype(dtype)], compare=same_or_nan))
+    FINITE = np.array([1, 2j, -2 + 2j], dtype)
+    pairs = [item.ravel() for item in np.meshgrid(PLANE.astype(dtype), FINITE)]
+    CASES += [
+        case(op, operands, compare=same_or_nan)
+        for op in ("RealDiv", "DivNoNan", "Xdivy")
+        for operands in (pairs, pairs[::-1])
+    ]
+    CASES.append(case("SqrtGrad", pairs, compare=same_or_nan))
+    CASES.append(
+        case("Pow", [np.zeros(3, dtype), np.array([0, 2, -1], dtype)], compare=same_or_nan)
+    )
