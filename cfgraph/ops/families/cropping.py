@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.families.resizing import check_image_batch, check_image_size
+from cfgraph.ops.families.resizing import check_image_batch, check_image_rank, check_image_size
 from cfgraph.ops.kernels import philox
 from cfgraph.ops.kernels.array_namespace import accumulated_at, on_host
 from cfgraph.ops.kernels.philox import PhiloxStream
@@ -197,6 +197,8 @@ class CropAndResizeGradBoxes(Op):
     def kernel(xp: ModuleType, dy: Any, image: Any, boxes: Any, index: Any) -> Any:
         check_image_batch(image)
         height, width = dy.shape[1:3]
+        if not (height and width):
+            raise OpError("grads dimensions must be positive")
         grid = CropGrid.from_boxes(xp, image.shape, boxes, index, (height, width))
         top_left, top_right, left, right = grid.corners(image)
         down, across = grid.fractions()
@@ -237,8 +239,10 @@ class ExtractGlimpseV2(Op):
         centered, normalized = bool(node.attr("centered")), bool(node.attr("normalized"))
 
         def extract(x: Any, size: Any, offsets: Any) -> Any:
-            check_image_batch(x)
-            height, width = check_image_size(size)
+            check_image_rank(x)
+            if size.shape != (2,) or (size < 0).any():
+                raise OpError(f"size must be two numbers from 0 on, got {size.tolist()}")
+            height, width = size.tolist()
             if offsets.shape != (len(x), 2):
                 raise OpError(f"offsets must have shape [{len(x)}, 2], got {list(offsets.shape)}")
             reserve_array((len(x), height, width, x.shape[3]), 4)
@@ -292,7 +296,7 @@ def _glimpse(image: Any, start: Any, size: tuple[int, int], noise: str) -> Any:
         draw = philox.draw_uniform if noise == "uniform" else philox.draw_normal
         drawn = draw(PhiloxStream(0, 0, 0), int(np.prod(shape)), np.dtype(np.float32))
         result = drawn.reshape(shape)
-        if noise == "uniform":
+        if noise == "uniform" and image.size:
             result = result * (image.max() - image.min()) + image.min()
     low = np.maximum(start, 0)
     high = np.minimum(start + size, image.shape[:2])

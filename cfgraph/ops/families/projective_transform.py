@@ -12,7 +12,7 @@ from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.families.resizing import check_image_batch, size_of_resized
+from cfgraph.ops.families.resizing import check_image_rank, size_of_images
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -22,14 +22,19 @@ _ZERO: Final = np.float32(0)
 _ONE: Final = np.float32(1)
 
 
+def _whole(quotients: Any) -> Any:
+    """The quotients as integers; infinity as the least one."""
+    return quotients.astype(np.int64).astype(np.float32)
+
+
 def _reflected(positions: Any, size: int) -> Any:
     """Positions beyond the edges, mirrored at them: d c b a | a b c d | d c b a."""
     if size <= 1:
         return np.zeros_like(positions)
     twice, length = np.float32(2 * size), np.float32(size)
-    below = positions + twice * np.trunc(-positions / twice)
+    below = positions + twice * _whole(-positions / twice)
     below = np.where(below < -length, below + twice, -below - _ONE)
-    above = positions - twice * np.trunc(positions / twice)
+    above = positions - twice * _whole(positions / twice)
     above = np.where(above >= length, twice - above - _ONE, above)
     return _bounded(_choose(positions, size, below, above), size)
 
@@ -39,8 +44,8 @@ def _wrapped(positions: Any, size: int) -> Any:
     if size <= 1:
         return np.zeros_like(positions)
     span, length = np.float32(size - 1), np.float32(size)
-    below = positions + length * (np.trunc(-positions / span) + _ONE)
-    above = positions - length * np.trunc(positions / span)
+    below = positions + length * (_whole(-positions / span) + _ONE)
+    above = positions - length * _whole(positions / span)
     return _bounded(_choose(positions, size, below, above), size)
 
 
@@ -92,6 +97,9 @@ def transform_images(
     images: Any, transforms: Any, size: tuple[int, int], fill: Any, fill_mode: str, *, smooth: bool
 ) -> Any:
     """Output pixels read from the input at their projected positions, between pixels if smooth."""
+    value = fill.astype(images.dtype)
+    if 0 in images.shape[1:3]:
+        return np.full((len(images), *size, images.shape[3]), value)
     y, x = (np.arange(n, dtype=np.float32) for n in size)
     y = y[None, :, None]
     a, b, c, d, e, f, g, h = np.moveaxis(transforms, 1, 0)[:, :, None, None]
@@ -103,7 +111,6 @@ def transform_images(
         from_x, from_y = apply_mode(from_x, images.shape[2]), apply_mode(from_y, images.shape[1])
         shape = (len(images), *size)
         from_x, from_y = np.broadcast_to(from_x, shape), np.broadcast_to(from_y, shape)
-        value = fill.astype(images.dtype)
         if smooth:
             result = _bilinear(images, from_y, from_x, value).astype(images.dtype)
         else:
@@ -132,13 +139,15 @@ class ImageProjectiveTransformV2(Op):
         smooth = interpolation == "BILINEAR"
 
         def transform(images: Any, transforms: Any, size: Any, fill: Any = _ZERO) -> Any:
-            check_image_batch(images)
+            check_image_rank(images)
+            if fill.ndim:
+                raise OpError(f"fill_value must be a scalar, got shape {list(fill.shape)}")
             if transforms.ndim != 2 or transforms.shape not in ((1, 8), (len(images), 8)):
                 raise OpError(
                     "Input transform should be num_images x 8 or 1 x 8, got "
                     f"{list(transforms.shape)}"
                 )
-            height, width = size_of_resized(images, size)
+            height, width = size_of_images(images, size)
             return transform_images(
                 images, transforms, (height, width), fill, fill_mode, smooth=smooth
             )

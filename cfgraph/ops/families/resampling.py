@@ -13,11 +13,15 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.resizing import (
+    Interpolation,
     ResizeGrid,
     ResizeOp,
     check_image_batch,
+    check_image_rank,
+    interpolated,
+    interpolation,
+    nonzero_weights,
     size_of_resized,
-    transposed_resize,
 )
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
@@ -43,8 +47,8 @@ def _cubic_table(a: float) -> Any:
 
 
 @lru_cache(maxsize=64)
-def bicubic_weights(size: int, count: int, scale: Any, *, centers: bool) -> Any:
-    """The bicubic interpolation matrix, [output rows, input rows].
+def bicubic_weights(size: int, count: int, scale: Any, *, centers: bool) -> Interpolation:
+    """The bicubic interpolation of each output row.
 
     With pixel centers, weights outside the image are dropped; without, edge pixels repeat.
     """
@@ -61,10 +65,7 @@ def bicubic_weights(size: int, count: int, scale: Any, *, centers: bool) -> Any:
     if centers:
         weights = np.where(bounded == places, weights, np.float32(0))
         weights = _normalized(weights, 0)
-    matrix = np.zeros((count, size), np.float32)
-    for at, weight in zip(bounded, weights, strict=True):
-        matrix[np.arange(count), at] += weight
-    return matrix
+    return interpolation(bounded, weights, size)
 
 
 def _normalized(weights: Any, axis: int) -> Any:
@@ -73,8 +74,8 @@ def _normalized(weights: Any, axis: int) -> Any:
 
 
 @lru_cache(maxsize=64)
-def area_weights(size: int, count: int, scale: Any) -> Any:
-    """The share of each input row in each output row, [output rows, input rows]."""
+def area_weights(size: int, count: int, scale: Any) -> Interpolation:
+    """The share of each input row in each output row."""
     reserve_array((count, size), 4)
     matrix = np.zeros((count, size), np.float32)
     for row in range(count):
@@ -82,12 +83,7 @@ def area_weights(size: int, count: int, scale: Any) -> Any:
         for place in range(int(np.floor(start)), int(np.ceil(stop))):
             share = min(np.float32(place + 1), stop) - max(np.float32(place), start)
             matrix[row, min(max(place, 0), size - 1)] += share / scale
-    return matrix
-
-
-def apply_weights(xp: ModuleType, x: Any, rows: Any, columns: Any) -> Any:
-    """Multiply images by the interpolation matrices of rows and columns, in float32."""
-    return transposed_resize(xp, x.astype(xp.float32), rows.T, columns.T)
+    return nonzero_weights(matrix)
 
 
 class MatrixResize(ResizeOp, abstract=True):
@@ -95,16 +91,16 @@ class MatrixResize(ResizeOp, abstract=True):
 
     signature = "images: T, size: const int32 -> resized_images: float32"
     compilation = CompilerSupport(compiled=False)
-    weights: Callable[[ResizeGrid, int, int], Any]
+    weights: Callable[[ResizeGrid, int, int], Interpolation]
 
     @classmethod
     def kernel(cls, xp: ModuleType, grid: Any, /, x: Any, size: Any) -> Any:
         height, width = size_of_resized(x, size)
         rows, columns = cls.weights(grid, x.shape[1], height), cls.weights(grid, x.shape[2], width)
-        return apply_weights(xp, x, rows, columns)
+        return interpolated(xp, x.astype(xp.float32), rows, columns)
 
 
-def _bicubic(grid: ResizeGrid, size: int, count: int) -> Any:
+def _bicubic(grid: ResizeGrid, size: int, count: int) -> Interpolation:
     return bicubic_weights(size, count, grid.scale(size, count), centers=grid.centers)
 
 
@@ -130,9 +126,9 @@ class ResizeBicubicGrad(Op):
     def kernel(xp: ModuleType, grid: ResizeGrid, /, dy: Any, x: Any) -> Any:
         check_image_batch(dy)
         check_image_batch(x)
-        rows = _bicubic(grid, x.shape[1], dy.shape[1])
-        columns = _bicubic(grid, x.shape[2], dy.shape[2])
-        return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
+        rows = _bicubic(grid, x.shape[1], dy.shape[1]).transposed
+        columns = _bicubic(grid, x.shape[2], dy.shape[2]).transposed
+        return interpolated(xp, dy, rows, columns).astype(x.dtype)
 
     shape = staticmethod(lambda context: [context.inputs[1]])
 
@@ -202,8 +198,8 @@ _KERNELS: Final[dict[str, tuple[float, WeightFunction]]] = {
 
 def span_weights(
     kernel: str, size: int, count: int, scale: Any, translation: Any, *, antialias: bool
-) -> Any:
-    """The interpolation matrix of a scaled and translated image, [output rows, input rows]."""
+) -> Interpolation:
+    """The interpolation of each output row of a scaled and translated image."""
     if not scale > 0:
         raise OpError(f"scale must be positive, got {scale}")
     reserve_array((count, size), 4)
@@ -220,7 +216,7 @@ def span_weights(
     matrix = weight(distances).astype(np.float32)
     inside = (places >= start[:, None]) & (places <= stop[:, None])
     inside &= ((samples >= 0) & (samples <= size))[:, None]
-    return _normalized(np.where(inside, matrix, np.float32(0)), 1)
+    return nonzero_weights(_normalized(np.where(inside, matrix, np.float32(0)), 1))
 
 
 class SpanResampling:
@@ -234,8 +230,8 @@ class SpanResampling:
 
     def matrices(
         self, sizes: Sequence[int], counts: Sequence[int], scale: Any, translation: Any
-    ) -> list[Any]:
-        """The matrices of rows and columns. Raises OpError for an invalid scale."""
+    ) -> list[Interpolation]:
+        """The interpolations of rows and columns. Raises OpError for an invalid scale."""
         if scale.shape != (2,) or translation.shape != (2,):
             raise OpError("scale and translation must have two elements")
         return [
@@ -261,7 +257,7 @@ class ScaleAndTranslate(ResizeOp):
     ) -> Any:
         counts = size_of_resized(x, size)
         rows, columns = resampling.matrices(x.shape[1:3], counts, scale, translation)
-        return apply_weights(xp, x, rows, columns)
+        return interpolated(xp, x.astype(xp.float32), rows, columns)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -292,10 +288,10 @@ class ScaleAndTranslateGrad(Op):
     def kernel(
         xp: ModuleType, resampling: SpanResampling, /, dy: Any, x: Any, scale: Any, translation: Any
     ) -> Any:
-        check_image_batch(dy)
-        check_image_batch(x)
+        check_image_rank(dy)
+        check_image_rank(x)
         sizes, counts = x.shape[1:3], dy.shape[1:3]
         rows, columns = resampling.matrices(sizes, counts, scale, translation)
-        return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
+        return interpolated(xp, dy, rows.transposed, columns.transposed).astype(x.dtype)
 
     shape = staticmethod(lambda context: [context.inputs[1]])

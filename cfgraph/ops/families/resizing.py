@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,42 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _CORNERS = "align_corners: bool = false, half_pixel_centers: bool = false"
 _IMAGES = "T: {int8, uint8, int16, uint16, int32, int64, float16, float32, float64, bfloat16}, "
+
+
+class Interpolation(NamedTuple):
+    """An interpolation matrix, [output rows, input rows], and the terms that are summed in it."""
+
+    matrix: Any
+    outputs: Any
+    inputs: Any
+    weights: Any
+
+    @property
+    def transposed(self) -> Interpolation:
+        """The interpolation of gradients."""
+        return Interpolation(self.matrix.T, self.inputs, self.outputs, self.weights)
+
+    def sums(self, x: Any) -> Any:
+        """The weighted sums of rows, term by term: a pixel that is not finite remains alone."""
+        result = np.zeros((len(self.matrix), *x.shape[1:]), x.dtype)
+        weights = self.weights.reshape(-1, *[1] * (x.ndim - 1))
+        np.add.at(result, self.outputs, x[self.inputs] * weights)
+        return result
+
+
+def interpolation(inputs: Any, weights: Any, size: int, dtype: Any = np.float32) -> Interpolation:
+    """The interpolation from input rows to output rows, each with one or more weights."""
+    outputs = np.broadcast_to(np.arange(inputs.shape[-1]), inputs.shape).ravel()
+    matrix = np.zeros((inputs.shape[-1], size), dtype)
+    inputs, weights = inputs.ravel(), weights.ravel()
+    np.add.at(matrix, (outputs, inputs), weights)
+    return Interpolation(matrix, outputs, inputs, weights)
+
+
+def nonzero_weights(matrix: Any) -> Interpolation:
+    """The interpolation of a matrix, in which weights of zero are no terms."""
+    outputs, inputs = np.nonzero(matrix)
+    return Interpolation(matrix, outputs, inputs, matrix[outputs, inputs])
 
 
 class ResizeGrid:
@@ -61,27 +97,27 @@ class ResizeGrid:
         return low, high, (positions - floor).astype(np.float32)
 
     @lru_cache(maxsize=64)  # noqa: B019
-    def weights(self, size: int, count: int) -> Any:
-        """The interpolation matrix, [output rows, input rows]."""
+    def weights(self, size: int, count: int) -> Interpolation:
+        """The linear interpolation of each output row."""
         reserve_array((count, size), 4)
         low, high, fraction = self.between(size, count)
-        matrix, rows = np.zeros((count, size), np.float32), np.arange(count)
-        matrix[rows, low] += 1 - fraction
-        matrix[rows, high] += fraction
-        return matrix
+        return interpolation(np.stack([low, high]), np.stack([1 - fraction, fraction]), size)
 
-    def choices(self, size: int, count: int, dtype: Any) -> Any:
-        """The nearest-neighbor selection matrix, [output rows, input rows]."""
+    def choices(self, size: int, count: int, dtype: Any) -> Interpolation:
+        """The nearest input row of each output row, with a weight of 1."""
         reserve_array((count, size), 8)
-        matrix = np.zeros((count, size), dtype)
-        matrix[np.arange(count), self.nearest(size, count)] = 1
-        return matrix
+        return interpolation(self.nearest(size, count), np.ones(count, dtype), size, dtype)
+
+
+def check_image_rank(x: Any) -> None:
+    """Raise OpError unless `x` is a batch of images, [batch, height, width, channels]."""
+    if x.ndim != 4:
+        raise OpError(f"input must be 4-dimensional{list(x.shape)}")
 
 
 def check_image_batch(x: Any) -> None:
-    """Raise OpError unless `x` is a nonempty batch of images, [batch, height, width, channels]."""
-    if x.ndim != 4:
-        raise OpError(f"input must be 4-dimensional{list(x.shape)}")
+    """Raise OpError unless `x` is a batch of nonempty images."""
+    check_image_rank(x)
     if 0 in x.shape[1:3]:
         raise OpError("input image must be of non-zero size")
 
@@ -96,12 +132,19 @@ def check_image_size(size: Any) -> tuple[int, int]:
 
 
 def size_of_resized(images: Any, size: Any) -> tuple[int, int]:
-    """Height and width of the resized images.
-
-    Raises OpError for invalid images or an invalid size, ExecutionError for a result beyond the
-    memory limit.
-    """
+    """Height and width of the resized images, after checks of images and size."""
     check_image_batch(images)
+    if not images.shape[3]:
+        raise OpError("image must have at least one channel")
+    return size_of_images(images, size)
+
+
+def size_of_images(images: Any, size: Any) -> tuple[int, int]:
+    """Height and width of images made from others, which may be empty.
+
+    Raises OpError for an invalid rank or size, ExecutionError for a result beyond the memory limit.
+    """
+    check_image_rank(images)
     height, width = check_image_size(size)
     count, channels = max(images.shape[0], 1), max(images.shape[3], 1)
     reserve_array((count, height, width, channels), images.dtype.itemsize)
@@ -159,6 +202,8 @@ class ResizeBilinear(ResizeOp):
     def kernel(xp: ModuleType, grid: ResizeGrid, /, x: Any, size: Any) -> Any:
         height, width = size_of_resized(x, size)
         x = x.astype(xp.float32)
+        if x.shape[1:3] == (height, width):
+            return x
         left, right, x_fraction = (xp.asarray(v) for v in grid.between(x.shape[2], width))
         x_fraction = x_fraction[:, None]
         top, bottom, y_fraction = (xp.asarray(v) for v in grid.between(x.shape[1], height))
@@ -181,12 +226,20 @@ def _between(xp: ModuleType, x: Any, low: Any, high: Any, fraction: Any, axis: i
     return end
 
 
-def transposed_resize(xp: ModuleType, dy: Any, rows: Any, columns: Any) -> Any:
-    """Multiply the images by the transposed interpolation matrices of rows and columns."""
-    rows, columns = xp.asarray(rows), xp.asarray(columns)
-    batch, height, width, channels = dy.shape
-    down = rows.T @ dy.reshape((batch, height, width * channels))
-    return columns.T @ down.reshape((batch, rows.shape[1], width, channels))
+def interpolated(
+    xp: ModuleType, images: Any, vertical: Interpolation, horizontal: Interpolation
+) -> Any:
+    """Interpolate the rows and the columns of images.
+
+    A product of matrices would spread a pixel that is not finite: 0 times infinity is NaN.
+    """
+    if xp is np and images.dtype.kind == "f" and not np.isfinite(images).all():
+        down = np.moveaxis(vertical.sums(np.moveaxis(images, 1, 0)), 0, 1)
+        return np.moveaxis(horizontal.sums(np.moveaxis(down, 2, 0)), 0, 2)
+    rows, columns = xp.asarray(vertical.matrix), xp.asarray(horizontal.matrix)
+    batch, height, width, channels = images.shape
+    down = rows @ images.reshape((batch, height, width * channels))
+    return columns @ down.reshape((batch, len(rows), width, channels))
 
 
 class ResizeBilinearGrad(Op):
@@ -200,9 +253,9 @@ class ResizeBilinearGrad(Op):
     def kernel(xp: ModuleType, grid: ResizeGrid, /, dy: Any, x: Any) -> Any:
         check_image_batch(dy)
         check_image_batch(x)
-        rows = grid.weights(x.shape[1], dy.shape[1])
-        columns = grid.weights(x.shape[2], dy.shape[2])
-        return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
+        rows = grid.weights(x.shape[1], dy.shape[1]).transposed
+        columns = grid.weights(x.shape[2], dy.shape[2]).transposed
+        return interpolated(xp, dy, rows, columns).astype(x.dtype)
 
     shape = staticmethod(lambda context: [context.inputs[1]])
 
@@ -220,11 +273,11 @@ class ResizeNearestNeighborGrad(ResizeOp):
 
     @staticmethod
     def kernel(xp: ModuleType, grid: ResizeGrid, /, dy: Any, size: Any) -> Any:
-        height, width = size_of_resized(dy, size)
+        height, width = size_of_images(dy, size)
         dtype = xp.float32 if dy.dtype.itemsize == 2 else dy.dtype
-        rows = grid.choices(height, dy.shape[1], dtype)
-        columns = grid.choices(width, dy.shape[2], dtype)
-        return transposed_resize(xp, dy.astype(dtype), rows, columns).astype(dy.dtype)
+        rows = grid.choices(height, dy.shape[1], dtype).transposed
+        columns = grid.choices(width, dy.shape[2], dtype).transposed
+        return interpolated(xp, dy.astype(dtype), rows, columns).astype(dy.dtype)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:

@@ -124,6 +124,50 @@ for bounds in ([F([0]), F(6)], [F(0), F([6])]):
         case("RequantizationRange", [np.int32([1, 2]), *bounds], types=("qint32",), error=True),
     ]
 
+# a pixel that is not finite spreads to those that it has a part in
+IMAGE = np.linspace(-1, 1, 24, dtype=F).reshape(1, 3, 4, 2).copy()
+IMAGE[0, 1, 2, 0] = INF
+for corners in (True, False):
+    align = {"align_corners": corners}
+    for size in ([2, 3], [5, 7], [3, 4]):
+        CASES += [
+            case(op, [IMAGE, np.int32(size)], align)
+            for op in ("ResizeArea", "ResizeBilinear", "ResizeNearestNeighborGrad")
+        ]
+        target = np.ones((1, *size, 2), F)
+        CASES += [
+            case(op, [IMAGE, target], align) for op in ("ResizeBilinearGrad", "ResizeBicubicGrad")
+        ]
+EMPTY_IMAGES = np.zeros((1, 0, 4, 2), F)
+WITHOUT_CHANNELS = np.zeros((1, 4, 4, 0), F)
+SIZE = np.int32([2, 2])
+UNCHANGED = F([[1, 0, 0, 0, 1, 0, 0, 0]])
+CASES += [
+    case("ResizeNearestNeighborGrad", [EMPTY_IMAGES, SIZE]),
+    case("ScaleAndTranslateGrad", [EMPTY_IMAGES, IMAGE, F([1, 1]), F([0, 0])]),
+    case(
+        "CropAndResizeGradBoxes",
+        [EMPTY_IMAGES, IMAGE, F([[0, 0, 1, 1]]), np.int32([0])],
+        error=True,
+    ),
+]
+for op in ("ExtractGlimpse", "ExtractGlimpseV2"):
+    quiet = {"uniform_noise": False, "noise": "zero"}
+    CASES += [
+        case(op, [EMPTY_IMAGES, SIZE, np.zeros((1, 2), F)], quiet),
+        case(op, [IMAGE, np.int32([0, 2]), np.zeros((1, 2), F)], quiet),
+        case(op, [IMAGE, np.int32([-1, 2]), np.zeros((1, 2), F)], quiet, error=True),
+    ]
+for mode in ("CONSTANT", "REFLECT", "WRAP", "NEAREST"):
+    how = {"interpolation": "NEAREST", "fill_mode": mode}
+    CASES += [
+        case("ImageProjectiveTransformV3", [EMPTY_IMAGES, UNCHANGED, SIZE, F(7)], how),
+        case("ImageProjectiveTransformV3", [IMAGE, UNCHANGED, SIZE, F([7])], how, error=True),
+        case("ImageProjectiveTransformV2", [IMAGE, UNCHANGED * F(INF), SIZE], how),
+    ]
+for op in ("ResizeNearestNeighbor", "ResizeBilinear", "ResizeBicubic", "ResizeArea"):
+    CASES.append(case(op, [WITHOUT_CHANNELS, SIZE], error=True))
+
 # complex numbers at infinity: TensorFlow's formulas give NaN, not limits
 PARTS = (0.0, -1.0, 0.5, INF, -INF, NAN)
 PLANE = np.array([complex(a, b) for a in PARTS for b in PARTS])
