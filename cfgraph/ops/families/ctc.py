@@ -95,6 +95,8 @@ def batch_loss(
     skips, stays = np.zeros(paths.shape, bool), np.ones(width, bool)
     skips[:, 3::2] = True if not merge else paths[:, 3::2] != paths[:, 1:-2:2]
     stays[1::2] = merge
+    # TensorFlow takes the logarithms of probabilities, the least of which are 0
+    scores[scores < np.log(np.finfo(logits.dtype).tiny)] = -np.inf
     emitted = np.take_along_axis(scores, paths[None], axis=2)
     with np.errstate(all="ignore"):
         forward = _forward_scores(emitted, skips, stays)
@@ -103,7 +105,8 @@ def batch_loss(
         likelihoods = np.logaddexp.reduce(forward[lengths - 1, members], axis=1)
         shares = np.exp(scores)
         forward = np.exp(forward - likelihoods[:, None])
-        forward[:, ~np.isfinite(likelihoods)] = 0
+        forward[:, np.isneginf(likelihoods)] = 0
+        shares[:, np.isnan(likelihoods)] = np.nan
         for place in range(width):
             shares[:, members, paths[:, place]] -= forward[:, :, place]
     shares[is_padding] = 0
@@ -188,8 +191,6 @@ class CTCLoss(Op):
             elif max(labels) >= classes:
                 raise OpError(f"label {max(labels)} of sequence {i} is out of range")
             length = int(lengths[i])
-            if not length:
-                continue
             if len(labels) > length:
                 if ignore_longer_outputs_than_inputs:
                     continue
@@ -197,8 +198,9 @@ class CTCLoss(Op):
                     f"Not enough time for target transition sequence (required: "
                     f"{len(labels)}, available: {length}) in sequence {i}"
                 )
-            members.append(i)
-            sequences.append(labels)
+            if length:
+                members.append(i)
+                sequences.append(labels)
         if members:
             losses[members], gradient[:, members] = batch_loss(
                 inputs[:, members], lengths[members], sequences, blank, merge=ctc_merge_repeated

@@ -50,6 +50,7 @@ class CTCGreedyDecoder(Op):
     def kernel(
         xp: ModuleType, merge_repeated: bool, blank_index: int, /, inputs: Any, lengths: Any
     ) -> Any:
+        lengths = np.maximum(lengths, 0)
         check_sequences(inputs, lengths)
         classes = inputs.shape[2]
         blank = blank_index + classes if blank_index < 0 else blank_index
@@ -234,6 +235,7 @@ class CTCBeamSearchDecoder(Op):
             raise OpError(f"top_paths must be at most beam_width, got {paths} and {width}")
 
         def decode(inputs: Any, lengths: Any) -> Any:
+            lengths = np.maximum(lengths, 0)
             check_sequences(inputs, lengths)
             rows: list[list[list[int]]] = [[] for _ in range(paths)]
             total = np.zeros((inputs.shape[1], paths), inputs.dtype)

@@ -52,7 +52,10 @@ def dilation_windows(slide: SlidingWindow, x: Any, w: Any) -> WindowGrid:
 
 
 def window_maxima(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> tuple[Any, Any]:
-    """Maximum of image + filter in each window, and the index of its first occurrence."""
+    """Maximum of image + filter in each window, and the index of its first occurrence.
+
+    The index is -1 where no sum is above the lowest finite number.
+    """
     padded = fit.pad(xp, x)
     inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
     best = xp.full((x.shape[0], *fit.out, x.shape[-1]), lowest_finite(x.dtype), dtype=x.dtype)
@@ -62,6 +65,15 @@ def window_maxima(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> tuple[Any,
         better = (value > best) & inside[view]
         best, where = xp.where(better, value, best), xp.where(better, number, where)
     return best, where
+
+
+def _first_inside(xp: ModuleType, fit: WindowGrid) -> Any:
+    """The first index in each window that is no padding."""
+    inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
+    first = xp.zeros((1, *fit.out, 1), dtype="int32")
+    for number, (_, view) in reversed(list(enumerate(fit.views()))):
+        first = xp.where(inside[view], number, first)
+    return first
 
 
 class Dilation2D(Dilation):
@@ -103,6 +115,7 @@ class Dilation2DBackpropInput(Dilation):
         check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
         _, where = window_maxima(xp, fit, x, w)
         padded = fit.pad(xp, xp.zeros(x.shape, dtype=x.dtype))
+        where = xp.where(where < 0, _first_inside(xp, fit), where)
         for number, (_, view) in enumerate(fit.views()):
             share = xp.where(where == number, dy, xp.zeros((), dtype=dy.dtype))
             padded = add_at(padded, view, share)
@@ -120,7 +133,7 @@ class Dilation2DBackpropFilter(Dilation):
     def kernel(xp: ModuleType, slide: Any, /, x: Any, w: Any, dy: Any) -> Any:
         fit = dilation_windows(slide, x, w)
         check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
-        _, where = window_maxima(xp, fit, x, w)
+        where = xp.maximum(window_maxima(xp, fit, x, w)[1], 0)
         none = xp.zeros((), dtype=dy.dtype)
         shares = [
             xp.sum(xp.where(where == number, dy, none), axis=(0, 1, 2), dtype=dy.dtype)

@@ -18,6 +18,8 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, st
 
 # up to this many elements, a dictionary numbers them faster than sorting
 _FEW: Final = 64
+# a number that no half-precision type has
+_NO_HALF: Final = np.float32(1 + 2**-20)
 # integers of a range at most this many times their number are numbered by tables
 _SPARSEST: Final = 4
 
@@ -27,6 +29,7 @@ def first_positions(x: Any) -> tuple[Any, Any]:
 
     Distinct elements are numbered in order of first occurrence; NaN differs from itself.
     """
+    x = _hashed(x)
     if x.dtype == object or len(x) <= _FEW:
         return _number_elements(x.tolist())
     if x.dtype.kind in "iu":
@@ -40,6 +43,17 @@ def first_positions(x: Any) -> tuple[Any, Any]:
     numbers = np.empty_like(order)
     numbers[order] = np.arange(order.size)
     return first[order], numbers[inverse]
+
+
+def _hashed(x: Any) -> Any:
+    """Numbers that are equal where TensorFlow finds those of `x` equal.
+
+    It hashes half-precision floats by their bits, so that -0 differs from 0.
+    """
+    if x.dtype.kind in "fV" and x.dtype.itemsize == 2:
+        x = x.astype(np.float32)
+        x[(x == 0) & np.signbit(x)] = _NO_HALF
+    return x
 
 
 def _number_integers(x: Any, bound: int) -> tuple[Any, Any]:
@@ -114,8 +128,8 @@ class Unique(Op):
 
 
 def _distinct_rows(rows: Any) -> tuple[Any, Any]:
-    if rows.ndim == 1:
-        return first_positions(rows)
+    if rows.size == len(rows):
+        return first_positions(rows.reshape(-1))
     return _number_elements([tuple(row.reshape(-1).tolist()) for row in rows])
 
 
@@ -153,9 +167,9 @@ class ListDiff(Op):
         if x.dtype.kind in "iu" and len(x) > _FEW:
             idx = np.flatnonzero(~np.isin(x, y)).astype(out_idx.numpy)
             return x[idx], idx
-        known = set(y.tolist())
+        known = set(_hashed(y).tolist())
         positions = [
-            position for position, element in enumerate(x.tolist()) if element not in known
+            position for position, element in enumerate(_hashed(x).tolist()) if element not in known
         ]
         idx = np.array(positions, out_idx.numpy)
         return x[idx], idx

@@ -47,7 +47,8 @@ def _quantization_steps(xp: ModuleType, levels: Levels, low: Any, high: Any) -> 
     size, inverse_size = (high - low) / (last - first), (last - first) / (high - low)
     zero = first - low / size
     nudged = xp.where(zero < first, first, xp.where(zero > last, last, xp.floor(zero + 0.5)))
-    nudged = nudged.astype(np.float32)
+    # NaN as an integer is 0
+    nudged = xp.where(xp.isnan(nudged), 0, nudged).astype(np.float32)
     return QuantizationSteps((first - nudged) * size, (last - nudged) * size, size, inverse_size)
 
 
@@ -55,7 +56,7 @@ def _constant_steps(node: Node) -> QuantizationSteps:
     """The quantization of the range in the attributes. Raises OpError for an empty one."""
     levels = _levels(node)
     low, high = np.float32(node.attr("min")), np.float32(node.attr("max"))
-    if low >= high:
+    if not low < high:
         raise OpError(f"min has to be smaller than max, was: {low} >= {high}")
     return _quantization_steps(np, levels, low, high)
 
@@ -184,14 +185,16 @@ class FakeQuantWithMinMaxVarsGradient(FakeQuantOp):
         cls.check_range(inputs, low, high)
         _check_same_shapes(grad, inputs)
         steps = _quantization_steps(xp, levels, low, high)
-        empty = (low == 0) & (high == 0)
-        below, above = (inputs < steps.low) & ~empty, (inputs > steps.high) & ~empty
-        inside = empty | ((inputs >= steps.low) & (inputs <= steps.high))
-        zero, axes = np.float32(0), tuple(range(inputs.ndim - 1)) if cls.by_channel else None
+        # an empty range passes all gradients on
+        some = (low != 0) | (high != 0)
+        below, above = some & (inputs < steps.low), some & (inputs > steps.high)
+        inside = (inputs >= steps.low) & (inputs <= steps.high)
+        axes = tuple(range(inputs.ndim - 1)) if cls.by_channel else None
+        # products, so that no gradient that is infinite or NaN is lost
         return (
-            xp.where(inside, grad, zero),
-            xp.where(below, grad, zero).sum(axis=axes, dtype=np.float32),
-            xp.where(above, grad, zero).sum(axis=axes, dtype=np.float32),
+            xp.where(some, grad * inside, grad),
+            xp.where(some, (grad * below).sum(axis=axes, dtype=np.float32), np.float32(0)),
+            xp.where(some, (grad * above).sum(axis=axes, dtype=np.float32), np.float32(0)),
         )
 
     @classmethod

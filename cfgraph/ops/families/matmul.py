@@ -67,10 +67,15 @@ class MatMul(Op):
         return computed_in_float32(cls.product(node), node.attr("T"))
 
     @classmethod
+    def multiplication(cls, node: Node) -> Kernel:
+        """Kernel of the product of two matrices."""
+        return integer_product if _is_integral(node) else multiply
+
+    @classmethod
     def product(cls, node: Node) -> Kernel:
         """Kernel of the product that transposes the operands according to the flags."""
         transpose_a, transpose_b = node.attr("transpose_a"), node.attr("transpose_b")
-        combine = integer_product if _is_integral(node) else multiply
+        combine = cls.multiplication(node)
 
         def product(a: Any, b: Any) -> Any:
             if a.ndim != 2 or b.ndim != 2:
@@ -169,7 +174,7 @@ class SparseMatMul(MatMul):
 
     signature = "a: Ta, b: Tb -> product: float32"
     algebra = AlgebraicFacts()
-    compilation = CompilerSupport(uncompiled_types="")
+    compilation = CompilerSupport(traceable=False)
     attrs = (
         "transpose_a: bool = false, transpose_b: bool = false, "
         "a_is_sparse: bool = false, b_is_sparse: bool = false, "
@@ -180,6 +185,14 @@ class SparseMatMul(MatMul):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         product = cls.product(node)
         return lambda a, b: product(a.astype(np.float32), b.astype(np.float32))
+
+    @classmethod
+    def multiplication(cls, node: Node) -> Kernel:
+        if node.attr("a_is_sparse"):
+            return _skip_zeros
+        if node.attr("b_is_sparse"):
+            return lambda a, b: _skip_zeros(b.T, a.T).T
+        return multiply
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -192,6 +205,16 @@ class SparseMatMul(MatMul):
             product, dz, a, b, node.attr("transpose_a"), node.attr("transpose_b")
         )
         return lambda: _cast_like(g, a_gradient(), a), lambda: _cast_like(g, b_gradient(), b)
+
+
+def _skip_zeros(sparse: Any, dense: Any) -> Any:
+    """Product of matrices in which a zero of the first one times infinity or NaN is zero."""
+    if np.isfinite(dense).all():
+        return multiply(sparse, dense)
+    result = np.zeros((len(sparse), dense.shape[1]), np.float32)
+    for column, row in zip(sparse.T[:, :, None], dense, strict=True):
+        result += np.where(column == 0, np.float32(0), column * row)
+    return result
 
 
 class BatchMatMulV2(Op):

@@ -238,7 +238,10 @@ class Betainc(Elementwise):
             message = f"a, b, and x must have the same shape, got {list(a.shape)}, {list(b.shape)}"
             raise OpError(f"{message}, {list(x.shape)}")
         value = scipy_special(xp).betainc(a, b, x)
-        return xp.where((a <= 0) | (b <= 0), x.dtype.type(xp.nan), value)
+        unknown = (a <= 0) | (b <= 0) | xp.isinf(a) | xp.isinf(b)
+        value = xp.where(unknown, x.dtype.type(xp.nan), value)
+        # the bounds are exact for positive and unknown parameters alike
+        return xp.where(((x == 0) | (x == 1)) & ~((a <= 0) | (b <= 0)), x, value)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

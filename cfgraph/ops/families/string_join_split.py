@@ -260,7 +260,7 @@ class StringNGrams(Op):
     @staticmethod
     def kernel(xp: ModuleType, pattern: NGramPattern, /, words: Any, splits: Any) -> Any:
         if not len(splits):
-            return np.empty(0, object), splits
+            return np.full(words.shape, b"", object), splits
         check_splits(splits, len(words))
         texts, bounds = words.tolist(), splits.tolist()
         rows = [list(pattern.row(texts[start:stop])) for start, stop in pairwise(bounds)]

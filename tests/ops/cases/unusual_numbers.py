@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from tests.ops.harness import case
 
@@ -124,6 +125,37 @@ for bounds in ([F([0]), F(6)], [F(0), F([6])]):
         case("RequantizationRange", [np.int32([1, 2]), *bounds], types=("qint32",), error=True),
     ]
 
+# a zero of the sparse factor makes a product with infinity zero
+FACTOR = np.array([[0, 1, 2], [1, 0, -0.0]], F)
+for flags in ({"a_is_sparse": True}, {"b_is_sparse": True}, {}):
+    for dtype in (F, bfloat16):
+        wide = np.array([[1, 2], [INF, NAN], [3, 0]], F).astype(dtype)
+        CASES += [
+            case("SparseMatMul", [FACTOR, wide], flags),
+            case("SparseMatMul", [wide.T.copy(), FACTOR.T.copy()], flags),
+        ]
+
+# half-precision numbers are hashed by their bits
+for dtype in (np.float16, bfloat16, F):
+    repeated = np.array([0, -0.0, NAN, NAN, 1, INF, INF, 1], F).astype(dtype)
+    CASES += [
+        case("UniqueWithCounts", [repeated]),
+        case("UniqueWithCountsV2", [repeated[None], np.array([1])]),
+        case("ListDiff", [repeated, np.array([0, NAN, 1], F).astype(dtype)]),
+    ]
+
+# a loss that is NaN has no gradient; one of a probability below the least is infinite
+LABELS = [np.array([[0, 0], [0, 1], [1, 0]]), np.int32([1, 2, 1]), np.int32([5, 3])]
+LOGITS = np.linspace(-1, 1, 40, dtype=F).reshape(5, 2, 4)
+for value in (NAN, INF, -INF, 88, 87):
+    changed = LOGITS.copy()
+    changed[0, 0, 0] = value
+    CASES.append(case("CTCLoss", [changed, *LABELS]))
+CASES += [
+    case("CTCGreedyDecoder", [LOGITS, np.int32([-1, 5])]),
+    case("CTCLoss", [LOGITS, *LABELS[:2], np.int32([0, 5])], error=True),
+]
+
 # a pixel that is not finite spreads to those that it has a part in
 IMAGE = np.linspace(-1, 1, 24, dtype=F).reshape(1, 3, 4, 2).copy()
 IMAGE[0, 1, 2, 0] = INF
@@ -167,6 +199,44 @@ for mode in ("CONSTANT", "REFLECT", "WRAP", "NEAREST"):
     ]
 for op in ("ResizeNearestNeighbor", "ResizeBilinear", "ResizeBicubic", "ResizeArea"):
     CASES.append(case(op, [WITHOUT_CHANNELS, SIZE], error=True))
+
+# at the bounds, the beta function is known for any parameters
+PARAMETERS = np.array([NAN, INF, 0.5, -1.0])
+A, B, X = np.meshgrid(PARAMETERS, PARAMETERS, np.array([0.0, 0.5, 1.0, 2.0]), indexing="ij")
+CASES += [case("Betainc", [item.astype(dtype) for item in (A, B, X)]) for dtype in (F, D)]
+
+# gradients that are infinite or NaN reach the bounds; NaN as a level is 0
+WIDE = np.array([-5, -1, 0, 1, 5, NAN, INF], F)
+SLOPES = np.array([1, NAN, INF, 1, 1, 1, 1], F)
+for low, high in ((-2, 2), (-INF, 0), (-INF, INF), (0, 0), (NAN, 1)):
+    for slopes in (SLOPES, SLOPES[::-1].copy()):
+        narrow = {"narrow_range": True}
+        CASES += [
+            case("FakeQuantWithMinMaxVarsGradient", [slopes, WIDE, F(low), F(high)], narrow),
+            case(
+                "FakeQuantWithMinMaxVarsPerChannelGradient",
+                [slopes[:, None], WIDE[:, None], F([low]), F([high])],
+                narrow,
+            ),
+        ]
+CASES.append(case("FakeQuantWithMinMaxArgs", [WIDE], {"min": 0.0, "max": NAN}, error=True))
+
+# without a sum above the lowest number, the first pixel of a window receives the gradient
+MOVES = {"strides": [1, 1, 1, 1], "rates": [1, 1, 1, 1]}
+SLOPE = np.arange(9, dtype=F).reshape(1, 3, 3, 1)
+for value in (-INF, NAN):
+    for extent in (2, 3):
+        lowest = [np.full((1, 3, 3, 1), value, F), np.ones((extent, extent, 1), F), SLOPE]
+        CASES += [
+            case(op, lowest, MOVES | {"padding": "SAME"})
+            for op in ("Dilation2DBackpropInput", "Dilation2DBackpropFilter")
+        ]
+
+GRAMS = {
+    "separator": "|", "ngram_widths": [2], "left_pad": "", "right_pad": "", "pad_width": 0,
+    "preserve_short_sequences": False,
+}  # fmt: skip
+CASES.append(case("StringNGrams", [["a", "b", "c"], np.array([], np.int64)], GRAMS))
 
 # complex numbers at infinity: TensorFlow's formulas give NaN, not limits
 PARTS = (0.0, -1.0, 0.5, INF, -INF, NAN)
