@@ -77,10 +77,12 @@ class BroadcastArgs(Op):
             return s1
         if not second:
             return s0
-        try:
-            return np.array(np.broadcast_shapes(first, second), T.numpy)
-        except ValueError:
-            raise OpError(_broadcast_mismatch(first, second)) from None
+        rank = max(len(first), len(second))
+        padded = ([1] * (rank - len(sizes)) + sizes for sizes in (first, second))
+        pairs = list(zip(*padded, strict=True))
+        if any(1 not in pair and pair[0] != pair[1] for pair in pairs):
+            raise OpError(_broadcast_mismatch(first, second))
+        return np.array([b if a == 1 else a for a, b in pairs], T.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

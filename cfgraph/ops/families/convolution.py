@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
@@ -31,15 +31,18 @@ def check_convolution_ranks(rank: int, *arrays: Any) -> None:
             raise OpError(f"inputs must be {rank}-dimensional: {list(array.shape)}")
 
 
+_EMPTY_FILTER: Final = "filter must not have zero elements (all dimensions must be non-zero)"
+
+
 def check_filter_depths(channels: int, w: Any) -> None:
     """Check that the filter's depth divides the channels, and the groups divide the filters."""
     depth, filters = w.shape[-2:]
-    if w.size == 0:
-        raise OpError("filter must not have zero elements (i.e. all dimensions must be non-zero)")
-    if channels % depth:
+    if not depth or channels % depth:
         message = f"input depth must be evenly divisible by filter depth: {channels} vs {depth}"
         raise OpError(message)
-    if channels and filters % (channels // depth):
+    if not channels:
+        raise OpError("number of groups must not be 0")
+    if filters % (channels // depth):
         raise OpError(
             "output depth must be evenly divisible by number of groups: "
             f"{filters} vs {channels // depth}"
@@ -91,7 +94,10 @@ class Convolution(Op, abstract=True):
     @classmethod
     def slide(cls, node: Node) -> SlidingWindow:
         """Strides, padding, and dilations of the filter's window."""
-        return sliding_window(node, cls.layout(node), dilations=node.attr("dilations"))
+        slide = sliding_window(node, cls.layout(node), dilations=node.attr("dilations"))
+        if cls.depthwise and len(set(slide.strides)) > 1:
+            raise OpError(f"strides of rows and columns must be equal, got {list(slide.strides)}")
+        return slide
 
     @classmethod
     def as_grouped(cls, w: Any) -> Any:
@@ -115,9 +121,19 @@ class ConvolutionForward(Convolution, abstract=True):
     @classmethod
     def kernel(cls, xp: ModuleType, layout: Any, slide: Any, /, x: Any, w: Any) -> Any:
         check_convolution_ranks(layout.rank, x, w)
-        x, w = layout.channels_last(xp, x), cls.as_grouped(w)
-        check_filter_depths(x.shape[-1], w)
-        return layout.restore(xp, convolve(xp, slide.fit(x.shape[1:-1], w.shape[:-2]), x, w))
+        x = layout.channels_last(xp, x)
+        if not cls.depthwise:
+            check_filter_depths(x.shape[-1], w)
+        elif w.shape[-2] != x.shape[-1]:
+            raise OpError(f"filter has {w.shape[-2]} channels, the image {x.shape[-1]}")
+        w = cls.as_grouped(w)
+        fit = slide.fit(x.shape[1:-1], w.shape[:-2])
+        if w.size:
+            return layout.restore(xp, convolve(xp, fit, x, w))
+        empty = xp.zeros((x.shape[0], *fit.out, w.shape[-1]), x.dtype)
+        if not cls.depthwise and (cls.rank == 5 or (x.size and empty.size)):
+            raise OpError(_EMPTY_FILTER)
+        return layout.restore(xp, empty)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -151,6 +167,8 @@ class ConvolutionInputGradient(Convolution, abstract=True):
         shape = cls.image_shape(layout, sizes, w, dy)
         w, dy = cls.as_grouped(w), layout.channels_last(xp, dy)
         depth = shape[layout.channel]
+        if not w.size:
+            raise OpError(_EMPTY_FILTER)
         check_filter_depths(depth, w)
         fit = slide.fit(tuple(shape[d] for d in layout.spatial), w.shape[:-2])
         check_output_gradient(dy, (shape[0], *fit.out, w.shape[-1]))

@@ -115,7 +115,7 @@ class PoolingWindow:
 
     def check_flat(self, operation: str) -> None:
         """Raise OpError for a window over several channels."""
-        if self.depth != 1 or self.depth_stride != 1:
+        if self.depth != 1:
             raise OpError(f"{operation} is not yet supported on the depth dimension.")
 
     def check_depth(self, channels: int) -> None:

@@ -28,34 +28,25 @@ def _used_range(x: Any, source: QuantizedInterval) -> QuantizedInterval:
 
 
 def narrowed(x: Any, source: QuantizedInterval, target: QuantizedInterval) -> Any:
-    """Integers of 32 bits as integers of 8 bits, in fixed-point arithmetic.
-
-    Raises OpError for an infinite range.
-    """
-    for bounds in (source, target):
-        if not np.isfinite([bounds.low, bounds.high]).all():
-            raise OpError(f"the range must be finite, got [{bounds.low:g}, {bounds.high:g}]")
+    """Integers of 32 bits as integers of 8 bits, in fixed-point arithmetic that wraps."""
     source_width, width = source.high - source.low, target.high - target.low
     one = 1 << _FRACTION_BITS
     if width == 0:
-        scale = offset = start = 0
+        scale = offset = start = np.zeros((), np.int64)
     else:
         per_float = _F32(255.0 / np.float64(width))
         middle = _F32((source.low + source.high) / 2.0)
         scale = _truncated(255.0 * one * np.float64(source_width) / width)
         offset = _truncated(middle * per_float * _F32(one))
-        start = _rounded(one * (np.float64(target.low) * 255.0) / width)
-    levels = (x.astype(np.int64) * np.int64(scale)) >> 32
-    rounded = (levels + np.int64(offset - start + one // 2)) >> _FRACTION_BITS
+        lowest = one * (np.float64(target.low) * 255.0) / width
+        start = _truncated(lowest + np.copysign(0.5, lowest))
+    levels = (x.astype(np.int64) * scale) >> 32
+    rounded = (levels + (offset - start + one // 2)) >> _FRACTION_BITS
     return np.clip(rounded, 0, 255).astype(np.uint8)
 
 
-def _truncated(x: Any) -> int:
-    return int(np.asarray(x).astype(np.int64))
-
-
-def _rounded(x: Any) -> int:
-    return int(np.trunc(x + np.copysign(0.5, x)))
+def _truncated(x: Any) -> Any:
+    return np.asarray(x).astype(np.int64)
 
 
 class _Narrowing(QuantizedOp, abstract=True):

@@ -13,6 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
+from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.families.sparse_arithmetic import are_inside, flat_positions
 from cfgraph.ops.kernels.array_namespace import combine_at
 from cfgraph.ops.opdef.facts import CompilerSupport
@@ -254,13 +255,19 @@ def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
     sizes = np.array(target, np.int64)
     if not len(indices):
         return np.zeros((0, len(target)), np.int64), sizes
-    flat = (
-        np.ravel_multi_index(tuple(indices.T), source)
-        if source
-        else np.zeros(len(indices), np.int64)
-    )
-    coordinates = np.unravel_index(flat, target) if target else ()
-    return np.array(coordinates, np.int64).reshape(len(target), len(indices)).T, sizes
+    if 0 in target:
+        raise OpError(f"a tensor of shape {target} has no elements, but {len(indices)} indices")
+    # indices beyond the shape are carried over as numbers
+    rest, result = indices @ _strides(source), np.empty((len(indices), len(target)), np.int64)
+    for column, stride in enumerate(_strides(target)):
+        result[:, column] = truncated_quotient(rest, stride)
+        rest = rest - result[:, column] * stride
+    return result, sizes
+
+
+def _strides(sizes: Sequence[int]) -> Any:
+    """The number of elements between two neighbors of each dimension."""
+    return np.array([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
 
 
 class SparseReshape(Op):

@@ -309,18 +309,26 @@ def sliding_window(
     _require_size("strides", steps, layout.rank)
     _require_size("dilations", dilations, layout.rank)
     _require_size("explicit_paddings", flat, 2 * layout.rank)
-    if any(step != 1 for d, step in enumerate(steps) if d not in layout.spatial):
-        raise OpError(
-            "Current implementation does not yet support strides in the batch and depth dimensions."
-        )
-    if any(step < 1 for step in steps):
-        raise OpError(f"strides must be positive, got {list(steps)}")
+    for name, sizes in (("strides", steps), ("dilations", dilations)):
+        if any(size < 1 for size in sizes):
+            raise OpError(f"{name} must be positive, got {list(sizes)}")
+        _require_neutral(name, sizes, 1, layout)
+    _require_neutral(
+        "padding", [max(flat[2 * d : 2 * d + 2]) for d in range(layout.rank)], 0, layout
+    )
     return SlidingWindow(
         tuple(int(steps[d]) for d in layout.spatial),
         tuple(dilations[d] for d in layout.spatial),
         padding,
         tuple((flat[2 * d], flat[2 * d + 1]) for d in layout.spatial),
     )
+
+
+def _require_neutral(name: str, sizes: Sequence[int], neutral: int, layout: ImageLayout) -> None:
+    """Raise OpError for a number of the batch or depth dimension that changes these."""
+    if any(size != neutral for d, size in enumerate(sizes) if d not in layout.spatial):
+        message = f"{name} in the batch and depth dimensions are not supported, got {list(sizes)}"
+        raise OpError(message)
 
 
 def _require_size(name: str, sizes: Sequence[int], expected: int) -> None:

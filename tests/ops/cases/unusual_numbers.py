@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from ml_dtypes import bfloat16
 
+from cfgraph.ir.dtypes import DType
 from tests.ops.harness import case
 
 F, D = np.float32, np.float64
@@ -267,3 +268,43 @@ for dtype in (np.complex64, np.complex128):
     CASES.append(
         case("Pow", [np.zeros(3, dtype), np.array([0, 2, -1], dtype)], compare=same_or_nan)
     )
+
+# sizes are numbers like others where shapes broadcast
+for first, second in (([-1], [1]), ([-1], [-1, 1]), ([2, 1], [-1]), ([3, -1], [1])):
+    CASES.append(case("BroadcastArgs", [np.int32(first), np.int32(second)]))
+for target in ([6], [3, 2], [-1, 2], [1, -1, 6]):
+    beyond = np.array([[0, -1], [-3, -3], [5, 0]])
+    CASES.append(case("SparseReshape", [beyond, np.array([2, 3]), np.array(target)]))
+
+# fixed-point arithmetic wraps
+LEVELS_32 = np.int32([-(2**31), -5, 0, 7])
+for bounds in ((-1, 1, -INF, 1), (-1, 1, 0, INF), (-INF, 1, 0, 6), (NAN, 1, 0, 6), (0, INF, 0, 6)):
+    inputs = [LEVELS_32, *map(F, bounds)]
+    CASES.append(
+        case("Requantize", inputs, {"out_type": DType.from_name("quint8")}, types=("qint32",))
+    )
+
+# a filter without elements is an error only if it would have an effect
+for image in (np.ones((1, 4, 4, 3), F), np.ones((0, 4, 4, 3), F), np.ones((1, 4, 4, 0), F)):
+    for sizes in ((2, 2, 3, 0), (0, 2, 3, 2)):
+        even = {"strides": [1, 1, 1, 1], "padding": "SAME"}
+        computes = image.shape[3] and (not len(image) or not sizes[3])
+        CASES += [
+            case("Conv2D", [image, np.ones(sizes, F)], even, error=not computes),
+            case(
+                "DepthwiseConv2dNative", [image, np.ones(sizes, F)], even, error=not image.shape[3]
+            ),
+        ]
+SQUARES = [np.ones((1, 4, 4, 2), F), np.ones((2, 2, 2, 1), F)]
+for wrong in (
+    {"dilations": [1, 0, 1, 1]},
+    {"dilations": [0, 1, 1, 1]},
+    {"dilations": [1, 1, 1, 2]},
+    {"padding": "EXPLICIT", "explicit_paddings": [2, 0, 1, 1, 0, 0, 0, 0]},
+):
+    moves = {"strides": [1, 1, 1, 1], "padding": "SAME"} | wrong
+    CASES += [case(op, SQUARES, moves, error=True) for op in ("Conv2D", "DepthwiseConv2dNative")]
+uneven = {"strides": [1, 2, 1, 1], "padding": "SAME"}
+CASES.append(case("DepthwiseConv2dNative", SQUARES, uneven, error=True))
+deep = {"ksize": [1, 2, 2, 1], "strides": [1, 1, 1, 2], "padding": "SAME"}
+CASES += [case(op, SQUARES[:1], deep) for op in ("AvgPool", "MaxPoolWithArgmax")]
