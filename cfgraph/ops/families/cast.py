@@ -142,6 +142,13 @@ class ComplexPart(Elementwise, abstract=True):
     signature = "input: T -> output: Tout"
     attrs = f"{one_of(COMPLEX)} = complex64, {one_of('float32', 'float64', attr='Tout')} = float32"
 
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, part = node.attr("T"), node.attr("Tout")
+        if dtype.real is not part:
+            raise OpError(f"a part of {dtype} has type {dtype.real}, not {part}")
+        return super().bind(node, xp)
+
 
 class Real(ComplexPart):
     """Real part."""

@@ -15,7 +15,12 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, Kernel, Op, OpError, one_of
-from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least, shape_of_rank
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    require_rank_at_least,
+    shape_of_rank,
+)
 
 
 def diag_part_gradient(g: GradientBuilder, node: Node, dz: Output, align: bytes) -> InputGradients:
@@ -199,6 +204,7 @@ class MatrixDiagPart(DiagonalOp):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         shape = require_rank_at_least(context.inputs[0], 2)
+        _require_scalars(context)
         k = context.value(1) if len(context.inputs) > 1 else _MAIN_DIAGONAL
         if shape.dims is None or k is None:
             return [UNKNOWN_SHAPE]
@@ -210,6 +216,12 @@ class MatrixDiagPart(DiagonalOp):
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         return diag_part_gradient(g, node, dz, cls.alignment(node))
+
+
+def _require_scalars(context: InferenceContext) -> None:
+    """Raise ShapeError unless sizes and padding are scalars."""
+    for shape in context.inputs[2:]:
+        require_rank(shape, 0)
 
 
 def replaced_diagonals(
@@ -283,6 +295,7 @@ class MatrixDiag(DiagonalOp):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         shape = require_rank_at_least(context.inputs[0], 1)
+        _require_scalars(context)
         k: Any = _MAIN_DIAGONAL
         rows = columns = None
         if len(context.inputs) > 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.families.lstm import GATES, gates_shape, sigmoid
+from cfgraph.ops.families.lstm import GATES, check_equal_shapes, gates_shape, sigmoid
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -94,6 +94,7 @@ class GRUBlockCellGrad(Op):
     def kernel(xp: ModuleType, x: Any, h: Any, w_ru: Any, w_c: Any, *rest: Any) -> Any:
         b_ru, b_c, r, u, c, dh = rest
         check_gru_shapes(x, h, w_ru, w_c, b_ru, b_c)
+        check_equal_shapes(h, r, u, c, dh)
         dc = dh * (1 - u) * (1 - c * c)
         du = dh * (h - c) * u * (1 - u)
         through_c = dc @ w_c.T

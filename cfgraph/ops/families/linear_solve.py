@@ -26,7 +26,7 @@ from cfgraph.ops.kernels import elementary_decompositions as steps
 from cfgraph.ops.kernels.array_namespace import on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import COMPLEX, Kernel, OpError, one_of
-from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 
 class SolveOp(MatrixOp, abstract=True):
@@ -174,6 +174,9 @@ class BandedTriangularSolve(SolveOp):
         count, size = bands.shape[-2:]
         if count > size:
             raise OpError(f"Number of bands {count} cannot exceed the size of the matrix {size}")
+        if not (bands.size and rhs.size):
+            message = f"no operand may be empty, got shapes {list(bands.shape)}, {list(rhs.shape)}"
+            raise OpError(message)
         diagonals = bands[..., 0 if lower else -1, :].reshape(-1, size)
         if any(map(steps.is_singular, diagonals[:1])):  # TensorFlow examines the first one alone
             raise np.linalg.LinAlgError
@@ -232,6 +235,7 @@ class MatrixSolveLs(MatrixOp):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, rows, columns = matrix_dims(context.inputs[0])
         rhs_batch, rhs_rows, right = matrix_dims(context.inputs[1])
+        require_rank(context.inputs[2], 0)
         Shape((rows,)).merge(Shape((rhs_rows,)))
         return [batch.merge(rhs_batch) + Shape((columns, right))]
 

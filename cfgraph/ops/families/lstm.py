@@ -198,6 +198,13 @@ def check_lstm_shapes(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any,
         )
 
 
+def check_equal_shapes(state: Any, *values: Any) -> None:
+    """Raise OpError unless gates, states, and their gradients have one shape."""
+    shapes = [list(value.shape) for value in values]
+    if any(shape != list(state.shape) for shape in shapes):
+        raise OpError(f"all values of a step must have shape {list(state.shape)}, got {shapes}")
+
+
 def gates_shape(state: Shape, count: int) -> Shape:
     """The shape of the columns of `count` gates, for the shape of a state."""
     if state.rank != 2:
@@ -241,6 +248,7 @@ class LSTMBlockCellGrad(LstmOp):
         peepholes, b, values, (cs_grad, h_grad) = rest[:3], rest[3], rest[4:10], rest[10:]
         check_peephole_vectors(peepholes)
         check_lstm_shapes(x, cs_prev, h_prev, w, peepholes if use_peephole else (), b)
+        check_equal_shapes(cs_prev, *values, cs_grad, h_grad)
         cell = cls.cell(node, xp, w, peepholes, b)
         cs_prev_grad, gates, sums = cell.backward(cs_prev, values, cs_grad, h_grad)
         if not use_peephole:
@@ -316,6 +324,9 @@ class BlockLSTMGrad(LstmOp):
         check_sequence_length(length, x)
         check_lstm_shapes(x, cs_prev, h_prev, w, rest[:3], rest[3])
         peepholes, (i, cs, f, o, ci, co, h) = rest[:3], rest[4:11]
+        check_equal_shapes(i, *rest[5:])
+        if i.shape != (len(x), *cs_prev.shape):
+            raise OpError(f"i has shape {list(i.shape)}, expected {[len(x), *cs_prev.shape]}")
         cell, width = cls.cell(node, xp, w, peepholes, None), x.shape[2]
         cs_back, h_back = xp.zeros_like(cs_prev), xp.zeros_like(h_prev)
         w_grad, b_grad = xp.zeros_like(w), xp.zeros_like(rest[3])

@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.families.sparse_arithmetic import check_sparse
+from cfgraph.ops.families.sparse_arithmetic import check_rising, check_sparse, row_keys
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -48,11 +48,10 @@ def sparse_groups(
     sizes = check_sparse(indices, values, shape)
     if len(sizes) < 2:
         raise OpError(f"a set tensor must have at least rank 2, got {len(sizes)}")
-    rows = [tuple(row) for row in indices.tolist()]
-    if ordered and rows != sorted(rows):
-        raise OpError("indices of a set tensor are out of order")
+    if ordered:
+        check_rising(indices)
     groups: Groups = {}
-    for row, value in zip(rows, values.tolist(), strict=True):
+    for row, value in zip(row_keys(indices), values.tolist(), strict=True):
         groups.setdefault(row[:-1], set()).add(value)
     return sizes[:-1], groups
 

@@ -50,6 +50,17 @@ def are_inside(indices: Any, sizes: Any) -> bool:
     return bool((indices.view(unsigned) < bounds.astype(np.uint64)).all())
 
 
+def check_rising(indices: Any) -> None:
+    """Raise OpError unless each row of coordinates is behind the one before, in row-major order."""
+    before, after = indices[:-1], indices[1:]
+    column = (before != after).argmax(axis=1)[:, None]
+    wrong = np.take_along_axis(before >= after, column, axis=1)
+    if wrong.any():
+        row = int(wrong.argmax()) + 1
+        problem = "repeated" if np.array_equal(indices[row], indices[row - 1]) else "out of order"
+        raise OpError(f"indices[{row}] = {indices[row].tolist()} is {problem}")
+
+
 def flat_positions(indices: Any, sizes: Sequence[int]) -> Any | None:
     """The row-major positions of coordinates within the sizes; None unless they rise."""
     if math.prod(sizes) >= 1 << 62:
@@ -168,15 +179,29 @@ class SparseAddGrad(Op):
 
     @staticmethod
     def kernel(xp: ModuleType, dy: Any, a: Any, b: Any, total: Any) -> Any:
-        found = dict(zip(row_keys(total), dy, strict=True))
-        zero = dy.dtype.type(0)
-        return tuple(
-            np.array([found.get(key, zero) for key in row_keys(x)], dy.dtype) for x in (a, b)
-        )
+        return _propagated(dy, total, a)[0], _propagated(dy, total, b)[0]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [require_rank(context.inputs[slot], 2)[:1] for slot in (1, 2)]
+
+
+def _propagated(dy: Any, sources: Any, indices: Any) -> tuple[Any, int]:
+    """Gradients at indices, and their number, from those at sorted sources.
+
+    Raises OpError unless each source has a gradient.
+    """
+    result, keys = np.zeros(len(indices), dy.dtype), row_keys(sources)
+    if dy.shape != (len(keys),):
+        raise OpError(f"there must be {len(keys)} gradients, got shape {list(dy.shape)}")
+    place = count = 0
+    for row, key in enumerate(row_keys(indices)):
+        while place < len(keys) and keys[place] < key:
+            place += 1
+        if place < len(keys) and keys[place] == key:
+            result[row] = dy[place]
+            count += 1
+    return result, count
 
 
 class SparseSlice(Op):
@@ -227,9 +252,14 @@ class SparseSliceGrad(Op):
 
     @staticmethod
     def kernel(xp: ModuleType, dy: Any, indices: Any, start: Any, sliced: Any) -> Any:
-        found = dict(zip(row_keys(sliced + start), dy, strict=True))
-        zero = dy.dtype.type(0)
-        return np.array([found.get(key, zero) for key in row_keys(indices)], dy.dtype)
+        rank = indices.shape[1]
+        if start.shape != (rank,) or sliced.shape[1:] != (rank,):
+            message = f"start {list(start.shape)} and indices {list(sliced.shape)} do not have rank"
+            raise OpError(f"{message} {rank}")
+        result, count = _propagated(dy, sliced + start, indices)
+        if count < len(dy):
+            raise OpError(f"{len(dy) - count} of {len(dy)} gradients are not at input indices")
+        return result
 
     shape = staticmethod(lambda context: [require_rank(context.inputs[1], 2)[:1]])
 

@@ -32,6 +32,8 @@ class SparseReorder(Op):
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any) -> Any:
         if indices.ndim != 2 or values.ndim != 1 or shape.shape != indices.shape[1:]:
             raise OpError("Input indices must be a matrix, values and shape vectors that fit it")
+        if not len(shape):
+            return indices, values
         order = np.lexsort(indices.T[::-1])
         return indices[order], values[order]
 

@@ -19,7 +19,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.serde.tensor import tensor_from_bytes, tensor_to_bytes
 from cfgraph.ir.shapes import Shape, vector_shape
-from cfgraph.ops.families.sparse_arithmetic import check_sparse
+from cfgraph.ops.families.sparse_arithmetic import check_rising, check_sparse
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -88,8 +88,7 @@ class SerializeManySparse(SerializeSparse):
         if len(shape) < 2:
             raise OpError(f"the rank of a sparse tensor must be above 1, got {len(shape)}")
         rows = indices[:, 0]
-        if np.any(rows[1:] < rows[:-1]):
-            raise OpError("the indices of a sparse tensor must be sorted by their first column")
+        check_rising(indices)
         ends = np.searchsorted(rows, np.arange(int(shape[0]) + 1))
         parts = [
             (indices[start:end, 1:], values[start:end], shape[1:]) for start, end in pairwise(ends)

@@ -308,3 +308,51 @@ uneven = {"strides": [1, 2, 1, 1], "padding": "SAME"}
 CASES.append(case("DepthwiseConv2dNative", SQUARES, uneven, error=True))
 deep = {"ksize": [1, 2, 2, 1], "strides": [1, 1, 1, 2], "padding": "SAME"}
 CASES += [case(op, SQUARES[:1], deep) for op in ("AvgPool", "MaxPoolWithArgmax")]
+
+# indices that are repeated or out of order
+SET = [np.array([[0, 0], [0, 0]]), np.array([1, 2]), np.array([2, 2])]
+CASES += [
+    case("SparseToSparseSetOperation", [*SET, *SET], {"set_operation": "union"}, error=True),
+    case(
+        "DenseToSparseSetOperation",
+        [np.eye(2, dtype=int), *SET],
+        {"set_operation": "a-b"},
+        error=True,
+    ),
+    case("SetSize", SET, error=True),
+    case("SerializeManySparse", SET, error=True),
+    case("SerializeManySparse", [np.array([[0, 1], [0, 0]]), *SET[1:]], error=True),
+]
+CORNERS = np.array([[0, 0], [1, 1]])
+for slopes, places, start, sliced in (
+    ([1.0, 2.0], CORNERS, [0], CORNERS),
+    ([1.0, 2.0], CORNERS, [0, 0], CORNERS[:, :1]),
+    ([1.0, 2.0], CORNERS, [1, 0], CORNERS),
+    ([1.0, 2.0], CORNERS[::-1].copy(), [0, 0], CORNERS),
+    ([1.0, 2.0], CORNERS[:1], [0, 0], CORNERS),
+):
+    inputs = [np.array(slopes), places, np.array(start), sliced]
+    CASES.append(case("SparseSliceGrad", inputs, error=True))
+UNSORTED = np.array([[0, 1], [2, 0], [1, 3], [2, 2]])
+SUM = np.array([[0, 0], [0, 1], [1, 0], [1, 3], [2, 2], [2, 3]])
+CASES.append(case("SparseAddGrad", [np.arange(6, dtype=F), UNSORTED, SUM[::2].copy(), SUM]))
+CASES.append(case("SparseReorder", [np.zeros((3, 0), int), np.arange(3.0), np.zeros(0, int)]))
+
+for bands, right in (((2, 3), (3, 0)), ((0, 2, 3), (0, 3, 2))):
+    CASES.append(case("BandedTriangularSolve", [np.ones(bands, F), np.ones(right, F)], error=True))
+one_number = np.array([1 + 1j], np.complex128)
+CASES.append(case("ComplexAbs", [one_number], {"Tout": F}, error=True))
+CASES.append(case("MatrixSolveLs", [FACTORS[1], np.ones((2, 1)), D([0.5])], error=True))
+padded = [np.int32(0), np.int32(-1), np.int32(-1), F([2])]
+CASES += [
+    case("MatrixDiagV2", [NUMBERS[0], *padded], error=True),
+    case("MatrixDiagPartV2", [NUMBERS, padded[0], padded[3]], error=True),
+]
+
+# values of another step than the state
+STATE, GATES = np.ones((2, 3), F), np.ones((1, 3), F)
+GRU = [STATE, STATE, np.ones((6, 6), F), np.ones((6, 3), F), np.ones(6, F), np.ones(3, F)]
+CASES.append(case("GRUBlockCellGrad", [*GRU, GATES, STATE, STATE, STATE], error=True))
+WEIGHTS = [np.ones((6, 12), F), *[np.ones(3, F)] * 3, np.ones(12, F)]
+LSTM = [STATE, STATE, STATE, *WEIGHTS, GATES, *[STATE] * 7]
+CASES.append(case("LSTMBlockCellGrad", LSTM, {"use_peephole": True}, error=True))
