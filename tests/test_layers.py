@@ -42,7 +42,6 @@ HEAVY = {
         "pysat",
         "re2",
         "rich",
-        "rustworkx",
         "scipy",
         "threadpoolctl",
     ),

@@ -275,3 +275,33 @@ def postorder(start: _T, needs: Callable[[_T], Iterable[_T]], known: Container[_
         stack.pop()
         if item not in known:
             yield item
+
+
+def strong_components(successors: Mapping[_T, Iterable[_T]]) -> list[list[_T]]:
+    """The strongly connected components of a directed graph (Tarjan 1972)."""
+    # the lowest number that each item reaches; the number of items once its component is complete
+    lows: dict[_T, int] = {}
+    path: list[_T] = []
+    components: list[list[_T]] = []
+    for root in successors:
+        pending = [] if root in lows else [(root, len(lows), len(path), iter(successors[root]))]
+        while pending:
+            item, number, start, rest = pending[-1]
+            if item not in lows:
+                lows[item] = number
+                path.append(item)
+            for successor in rest:
+                if successor not in lows:
+                    following = iter(successors[successor])
+                    pending.append((successor, len(lows), len(path), following))
+                    break
+                lows[item] = min(lows[item], lows[successor])
+            else:
+                pending.pop()
+                if pending:
+                    lows[pending[-1][0]] = min(lows[pending[-1][0]], lows[item])
+                if lows[item] == number:
+                    components.append(path[start:])
+                    lows.update(dict.fromkeys(path[start:], len(successors)))
+                    del path[start:]
+    return components

@@ -67,7 +67,7 @@ START = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); import cfgraph.cli.command_line;"
     "cfgraph.cli.command_line.COMMANDS = 'probes'; import cfgraph.__main__; cfgraph.__main__.main()"
 )
-HEAVY = ("numpy", "google.protobuf", "rich", "rustworkx", "ml_dtypes", "pysat")
+HEAVY = ("numpy", "google.protobuf", "rich", "ml_dtypes", "pysat")
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import RendezvousKey, rendezvous_key, transfers
+from cfgraph.ir.traversal import RendezvousKey, rendezvous_key, topological_order, transfers
 
 _DEVICE: Final = re.compile(
     r"(/job:[A-Za-z]\w*|/(replica|task):(\d+|\*)|/device:(\*|[A-Za-z]\w*)(:(\d+|\*))?"
@@ -152,38 +152,16 @@ def _messages_between_frames(subject: VerifyContext, ends: _TransferEnds) -> Ite
 
 def _message_cycles(subject: VerifyContext, ends: _TransferEnds) -> Iterator[Finding]:
     """Messages form no cycle within an iteration."""
-    pairs = [
-        (ends[Role.SEND][key], recv)
+    senders = {
+        recv: ends[Role.SEND][key]
         for key, recv in ends[Role.RECV].items()
         if key in ends[Role.SEND]
-    ]
-    if not pairs:
+    }
+    if not senders:
         return
-    import rustworkx
-
-    nodes = list(subject.graph)
-    places = {node: position for position, node in enumerate(nodes)}
-    edges = [(places[send], places[recv]) for send, recv in pairs]
-    for position, node in enumerate(nodes):
-        merges = ROLES[node.op] is Role.MERGE
-        for source, _ in node.inputs:
-            if not (merges and ROLES[source.op] is Role.NEXT_ITERATION) and source in places:
-                edges.append((places[source], position))
-        for source in node.controls:
-            if source in places:
-                edges.append((places[source], position))
-    waits = rustworkx.PyDiGraph()
-    waits.add_nodes_from(range(len(nodes)))
-    waits.add_edges_from_no_data(edges)
-    if rustworkx.is_directed_acyclic_graph(waits):
-        return
-    for group in sorted(map(sorted, rustworkx.strongly_connected_components(waits))):
-        if len(group) > 1:
-            subgraph = waits.subgraph(group)
-            circle = [
-                nodes[subgraph[start]] for start, _ in rustworkx.digraph_find_cycle(subgraph, 0)
-            ]
-            names, related = describe_cycle(circle, places)
-            message = f"devices wait for each other's messages: {names}"
-            hint = "partition the graph again, or send available values before waiting for others"
-            yield Finding("CFG433", "warning", message, related[0], hint, related[1:])
+    places = {node: position for position, node in enumerate(subject.graph)}
+    for cycle in topological_order(places, senders=senders).cycles:
+        names, related = describe_cycle(cycle, places)
+        message = f"devices wait for each other's messages: {names}"
+        hint = "partition the graph again, or send available values before waiting for others"
+        yield Finding("CFG433", "warning", message, related[0], hint, related[1:])

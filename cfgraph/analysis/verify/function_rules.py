@@ -30,6 +30,7 @@ from cfgraph.ir.node import make_pair, port_number
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef, Signature
+from cfgraph.ir.traversal import strong_components
 from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import function_calls
 
@@ -425,20 +426,7 @@ def _callees(graph: Graph, name: str) -> Iterator[str]:
 
 def _components(callees: Mapping[str, Sequence[str]]) -> list[list[str]]:
     """Strongly connected components of the call graph, in library order."""
-    if not any(callees.values()):
-        return []
-    import rustworkx
-
-    names = list(callees)
-    places = {name: index for index, name in enumerate(names)}
-    calls = rustworkx.PyDiGraph()
-    calls.add_nodes_from(names)
-    calls.add_edges_from_no_data(
-        [(places[name], places[callee]) for name in names for callee in callees[name]]
-    )
-    groups = [sorted(group) for group in rustworkx.strongly_connected_components(calls)]
-    return [
-        [names[index] for index in group]
-        for group in sorted(groups)
-        if len(group) > 1 or names[group[0]] in callees[names[group[0]]]
-    ]
+    places = {name: index for index, name in enumerate(callees)}
+    groups = [sorted(group, key=places.__getitem__) for group in strong_components(callees)]
+    cycles = [group for group in groups if len(group) > 1 or group[0] in callees[group[0]]]
+    return sorted(cycles, key=lambda group: places[group[0]])
