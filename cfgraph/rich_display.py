@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any, Final
-
-# a text, as entry points are: renderers know these classes, not the reverse
-_RENDERERS: Final = "cfgraph.integrations.notebook.display"
-
-
-def _renderers() -> Any:
-    return import_module(_RENDERERS)
+from cfgraph.extensions import RENDERER, extension
 
 
 class Displayed:
@@ -20,7 +12,7 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         """The HTML that a notebook displays."""
-        html: str = _renderers().to_html(self)
+        html: str = extension(RENDERER, "to_html")(self)
         return html
 
 
@@ -30,7 +22,7 @@ class DisplayedReport(Displayed):
     __slots__ = ()
 
     def __str__(self) -> str:
-        text: str = _renderers().to_text(self)
+        text: str = extension(RENDERER, "to_text")(self)
         return text
 
 
@@ -45,5 +37,5 @@ class Pictured(Displayed):
         With `path` the page, one file that needs no network, is written there instead. Returns the
         path of the file, or None in a notebook. Without a browser, a note on stderr names the file.
         """
-        shown: str | None = _renderers().show(self, path)
+        shown: str | None = extension(RENDERER, "show")(self, path)
         return shown

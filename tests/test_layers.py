@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from cfgraph.extension_index import EXTENSIONS
 from tests.measures import direct_statements, statements, syntax_tree
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +25,8 @@ LAYERS = ORDER.split(" < ")
 TOP_LEVEL_LAYERS = {
     "__init__": "errors",
     "blas_environment": "errors",
+    "extension_index": "errors",
+    "extensions": "errors",
     "limits": "errors",
     "rich_display": "errors",
     "stack_position": "errors",
@@ -47,49 +51,12 @@ HEAVY = {
     ),
     *("IPython", "anyio", "cupy", "jax", "jaxlib", "jsonschema", "mcp", "ray", "tensorflow"),
 }
-# the standard library inside a function: only where the module says that start-up needs it
-LIGHT_INSIDE = {
-    "cfgraph/analysis/findings.py": {"importlib", "tomllib"},
-    "cfgraph/cli/command_line.py": {"traceback"},
-    "cfgraph/ir/nested_text.py": {"tomllib"},
-}
-
-# the passes inside a function: a run loads those that it needs, and begins a quarter sooner
-PASSES_INSIDE = {
-    f"cfgraph/runtime/preparation/{name}.py" for name in ("prepare", "run_names", "run_passes")
-}
-
-# lowering, which loads the gradients, inside functions: few graphs on several devices need it
-LOWERING_INSIDE = {f"cfgraph/passes/{name}.py" for name in ("place/place", "partition/partition")}
-
-# the engine inside a function: a run on the token executor starts without it
-COMPILED_INSIDE = {f"cfgraph/runtime/preparation/{name}.py" for name in ("prepare", "executors")}
-# workers inside functions: most runs are in one process
-REMOTE_INSIDE = {"cfgraph/runtime/preparation/executors.py"}
-# child processes inside a function: few graphs call a StableHLO module
-MODULES_INSIDE: set[str] = set()
-# what groups of options make, inside methods: a help page loads none of it
-OBJECTS_INSIDE = {"cfgraph/cli/run_options.py"}
-# the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms; trip
-# counts, for the explanation of a deadlock
-ANALYSES_INSIDE = {
-    "cfgraph/runtime/compiled/engine.py",
-    "cfgraph/runtime/compiled/plan_liveness.py",
-    "cfgraph/runtime/engine/quiescent_state.py",
-}
-
-# lists and optionals inside a function: few graphs have constants of variants
-VARIANTS_INSIDE = {"cfgraph/ops/families/constants.py"}
-
-# comparisons by running, inside functions: a command without --verify does not load the runtime
-COMPARISONS_INSIDE = {"cfgraph/console/verify.py"}
-
 # files that name each other's types: a tensor's operators add nodes by its builder, a memory that
 # is full lets its swapper make room in it, and an engine receives the options of its session
 TYPE_CYCLES = {"cfgraph.build", "cfgraph.runtime", "cfgraph.runtime.memory"}
 
-# arrows from the core to backends and integrations: (importer, imported)
-REMAINING: set[tuple[str, str]] = {}
+# begins the comment of a module that imports inside of functions, and says why
+LATE = "# late imports: "
 
 Import = tuple[str, int, bool]
 
@@ -148,32 +115,22 @@ def imports_of(file: Path) -> tuple[Import, ...]:
     return tuple(imports(syntax_tree(file)))
 
 
-def faults(found: Iterable[Import], module: str, file: str) -> Iterator[str]:
+def faults(
+    found: Iterable[Import], module: str, file: str, *, is_late: bool = False
+) -> Iterator[str]:
     layer = module_layer(module)
     for name, line, inside in found:
         target = module_layer(name)
         if name.startswith("."):
             yield f"{file}:{line}: relative import {name}"
         elif target is not None:
-            if (module, name) in REMAINING:
-                continue
             if LAYERS.index(target) > LAYERS.index(layer or "commands"):
                 yield f"{file}:{line}: {layer} imports {name} from above"
             elif target == "commands" and layer != "commands":
                 yield f"{file}:{line}: nothing imports a command"
-            elif (
-                inside
-                and layer != "commands"
-                and not (target == "passes" and file in PASSES_INSIDE)
-                and not (name == "cfgraph.passes.lower.lower" and file in LOWERING_INSIDE)
-                and not (name.startswith("cfgraph.runtime.compiled.") and file in COMPILED_INSIDE)
-                and not (name.startswith("cfgraph.backends.workers.") and file in REMOTE_INSIDE)
-                and not (".stablehlo." in name and file in MODULES_INSIDE)
-                and not (target == "analysis" and file in ANALYSES_INSIDE)
-                and file not in COMPARISONS_INSIDE | VARIANTS_INSIDE | OBJECTS_INSIDE
-            ):
+            elif inside and not is_late and layer != "commands":
                 yield f"{file}:{line}: {name} is imported inside a function"
-        elif inside and name.split(".")[0] not in HEAVY | LIGHT_INSIDE.get(file, set()):
+        elif inside and not is_late and name.split(".")[0] not in HEAVY:
             yield f"{file}:{line}: {name} is imported inside a function"
 
 
@@ -181,7 +138,12 @@ def test_no_module_imports_from_above() -> None:
     found = [
         fault
         for file in sources()
-        for fault in faults(imports_of(file), file_module(file), str(file.relative_to(ROOT)))
+        for fault in faults(
+            imports_of(file),
+            file_module(file),
+            str(file.relative_to(ROOT)),
+            is_late=LATE in file.read_text(encoding="utf-8"),
+        )
     ]
     assert not found
 
@@ -203,11 +165,6 @@ def folder_cycle(edges: Iterable[tuple[str, str]], folder: str) -> list[str]:
     except CycleError as error:
         return [f"{folder}.{name}" for name in error.args[1]]
     return []
-
-
-def is_remaining(importer: str, imported: str) -> bool:
-    """True if a module imports another one, or a name of it, from above."""
-    return (importer, imported) in REMAINING or (importer, imported.rpartition(".")[0]) in REMAINING
 
 
 def module_edges(*, types: bool = False) -> set[tuple[str, str]]:
@@ -233,7 +190,7 @@ def module_statements(file: Path, *, types: bool) -> Iterator[ast.AST]:
 
 @pytest.mark.parametrize("types", [False, True])
 def test_no_cycle_between_the_files_and_folders_of_a_folder(types: bool) -> None:
-    edges = {edge for edge in module_edges(types=types) if not is_remaining(*edge)}
+    edges = module_edges(types=types)
     folders = {".".join(file.relative_to(ROOT).parts[:-1]) for file in sources()}
     folders -= TYPE_CYCLES if types else set()
     cycles = [folder_cycle(edges, folder) for folder in sorted(folders)]
@@ -245,6 +202,49 @@ def test_a_cycle_between_folders_is_found() -> None:
     assert folder_cycle(edges, "p")
     assert not folder_cycle(edges[:2], "p")
     assert not folder_cycle([("p.a.x", "p.a.y"), ("q.a", "q.b")], "p")
+
+
+def core_files() -> list[Path]:
+    """The files of the core, without the index and the list of public names."""
+    outside = {"backends", "integrations"}
+    listed = {"extension_index.py", "__init__.py"}
+    package = ROOT / "cfgraph"
+    files = [file for file in sources() if file.is_relative_to(package)]
+    return [file for file in files if file.relative_to(package).parts[0] not in outside | listed]
+
+
+def test_the_core_names_no_backend() -> None:
+    engines = {
+        name
+        for kind in ("compiler", "engine", "session option", "tier")
+        for name in EXTENSIONS.get(kind, ())
+    }
+    named = [
+        f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', '')}: {text}"
+        for file in core_files()
+        for node in ast.walk(syntax_tree(file))
+        for text in named_backends(node, engines)
+    ]
+    assert named == []
+
+
+def named_backends(node: ast.AST, engines: Set[str]) -> Iterator[str]:
+    """The modules of backends that a text names, and the engines in a comparison."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield from re.findall(r"^cfgraph\.(?:backends|integrations)\b[\w.]*$", node.value)
+    if isinstance(node, ast.Compare):
+        constants = (item for part in (node.left, *node.comparators) for item in ast.walk(part))
+        yield from (
+            item.value
+            for item in constants
+            if isinstance(item, ast.Constant) and item.value in engines
+        )
+
+
+def test_the_core_is_searched_for_names() -> None:
+    tree = ast.parse("if engine in ('xla', 'auto') or load('cfgraph.backends.gpu.plan'): pass")
+    found = [text for node in ast.walk(tree) for text in named_backends(node, {"xla"})]
+    assert sorted(found) == ["cfgraph.backends.gpu.plan", "xla"]
 
 
 def test_every_module_has_a_layer() -> None:

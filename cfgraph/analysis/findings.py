@@ -11,6 +11,8 @@ from typing import Any, Final
 from cfgraph.errors import DOCUMENTATION, CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.names import did_you_mean
 
+# late imports: only an explained code reads the table of codes
+
 
 @dataclass(frozen=True, slots=True)
 class Code:

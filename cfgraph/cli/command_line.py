@@ -44,6 +44,8 @@ from cfgraph.ir.printable import clean_lines
 from cfgraph.limits import out_of_memory_error
 from cfgraph.version import __version__
 
+# late imports: only --debug prints a traceback
+
 EXIT_CODES = """\b
 Exit codes:
   0    success

@@ -155,6 +155,15 @@ def _group(group: type[Any], values: Mapping[str, Any]) -> Any:
 G = TypeVar("G", bound=OptionGroup)
 
 
+def including(*groups: type[OptionGroup]) -> Callable[[type[G]], type[G]]:
+    """A decorator that adds the options of other groups to a group."""
+
+    def extend(group: type[G]) -> type[G]:
+        return type(group.__name__, (group, *groups), {}) if groups else group
+
+    return extend
+
+
 def extended_group(group: type[G], options: OptionGroup, **values: Any) -> G:
     """Make a group from the members of one that it extends, and from other values."""
     members = {name: getattr(options, name) for name in group_fields(type(options))}

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 
 from cfgraph.cli import options
-from cfgraph.cli.option_groups import OptionGroup
+from cfgraph.cli.option_groups import OptionGroup, including
 from cfgraph.cli.options import ADVANCED, Color, reject_nan, repeatable
 from cfgraph.errors import UsageError
+from cfgraph.extensions import OPTIONS, WORKERS, engine_names, extension, extension_names
 from cfgraph.ir.units import parse_byte_size
+
+# late imports: a help page loads nothing that a group of options makes
 
 if TYPE_CHECKING:
     from cfgraph.passes.place.rules import PlacementRules
     from cfgraph.runtime.cost_model import CostModel
+    from cfgraph.runtime.engines import Engine
 
 CLOCKS: Final = ("real", "virtual")
 # digits of a number of threads
@@ -268,8 +272,6 @@ class RemoteOptions(OptionGroup):
                 if value is not None:
                     raise UsageError(f"{option} requires workers", hint="add --workers or --ray")
             return None
-        from cfgraph.runtime.extensions import WORKERS, extension
-
         named = {} if self.lost_after is None else {"lost_after": self.lost_after}
         if self.ray is None:
             if self.spread is not None:
@@ -354,8 +356,9 @@ class ClockOptions(OptionGroup):
         return read_costs(self.costs) if self.costs else CostModel()
 
 
+@including(*(extension(OPTIONS, name) for name in extension_names(OPTIONS)))
 class EngineOptions(OptionGroup):
-    """The engine of the run, its threads, and its cache."""
+    """The engine of the run, its threads, and its cache; options of engines that backends add."""
 
     PANEL = "Engine"
 
@@ -363,7 +366,7 @@ class EngineOptions(OptionGroup):
         str,
         typer.Option(
             "--engine",
-            metavar="auto|tokens|compiled|xla",
+            metavar="|".join(engine_names()),
             help="Engine of the run. compiled: Python code where possible; tokens: the token "
             "executor; "
             "xla: XLA for loops, conditionals, and clusters of nodes, within tolerance. "
@@ -404,6 +407,14 @@ class EngineOptions(OptionGroup):
         digits, text = self.blas_threads.lstrip("0"), self.blas_threads
         is_number = digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS
         return int(text) if is_number else text
+
+    @property
+    def requested(self) -> str | Engine:
+        """The name of the engine, or the engine that its own options describe."""
+        if self.engine not in extension_names(OPTIONS):
+            return self.engine
+        engine: Engine = extension(OPTIONS, self.engine).make_engine(self)
+        return engine
 
 
 class PrintOptions(OptionGroup):

@@ -10,13 +10,14 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.console.transforms.pass_pipeline import PASS_NAMES
 from cfgraph.errors import CfgraphError
+from cfgraph.extensions import engine_names
 from cfgraph.ir.files import load
 from cfgraph.passes.optimize.optimize import RULE_NAMES
 
 # values of options, and options whose values are, or start with, names of nodes
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "clock": ("real", "virtual"),
-    "engine": ("auto", "compiled", "tokens", "xla"),
+    "engine": engine_names(),
     "schedule": ("fifo", "random"),
     "gpu": ("real", "simulated"),
     "deadness": ("exact", "inputs", "off"),

@@ -14,6 +14,8 @@ from cfgraph.ir.files import dumps, loads
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 
+# late imports: a command without --verify does not load the runtime
+
 if TYPE_CHECKING:
     from cfgraph.comparison.differences import RunDiff
     from cfgraph.comparison.equivalence import ComparisonRunOptions

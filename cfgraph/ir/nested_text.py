@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, Final
 
+# late imports: few commands read TOML
+
 MAX_DEPTH: Final = 100
 # all but brackets: text in quotes and other characters; in TOML also comments
 _NO_JSON_BRACKETS: Final = re.compile(r'"(?:\\.|[^"\\])*"|[^][{}"]+', re.DOTALL)

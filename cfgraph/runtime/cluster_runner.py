@@ -10,6 +10,7 @@ from threading import RLock, local
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.errors import UsageError
+from cfgraph.extensions import AUTO, COMPILER, extension, extension_names
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.units import format_duration
@@ -18,14 +19,12 @@ from cfgraph.ops.families.tensor_list import ListGrowth, TensorList
 from cfgraph.ops.opdef.function_bodies import require_bounded
 from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
 from cfgraph.ops.opdef.random_streams import GRAPH
-from cfgraph.runtime.extensions import COMPILER, extension, extension_names
 from cfgraph.runtime.straight_line import KernelBinder, StraightLine, compile_numpy
 
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CodeCache
 
 
-AUTO: Final = "auto"
 NUMPY: Final = "numpy"
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from cfgraph.errors import UsageError
+from cfgraph.extensions import DEVICE, extension, extension_names
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import first_names
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep, State
-from cfgraph.runtime.extensions import DEVICE, extension, extension_names
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.trace.events import Observer
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from cfgraph.errors import CfgraphError, UsageError
+from cfgraph.extensions import AUTO, COMPILED, DEVICE, extension
 from cfgraph.ir.devices import parse_devices, short_device_names
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.names import name_list
@@ -26,7 +27,6 @@ from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.engines import Engine, RunExecutor, TierRun
-from cfgraph.runtime.extensions import DEVICE, extension
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
@@ -34,8 +34,6 @@ from cfgraph.runtime.preparation.executors import Executors, fetched_values
 from cfgraph.runtime.preparation.prepare import DEFAULT_DEVICE
 from cfgraph.runtime.preparation.prepared_runs import PreparedRun, PreparedRuns, RunResult
 from cfgraph.runtime.preparation.run_config import (
-    AUTO,
-    COMPILED,
     RunConfig,
     StepOptions,
     current_options,

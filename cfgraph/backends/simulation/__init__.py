@@ -2,4 +2,4 @@
 
 from typing import Final
 
-PROVIDES: Final = {("engine", "costs"): "engine:VirtualClockEngine"}
+PROVIDES: Final = {("session option", "costs"): "engine:VirtualClockEngine"}

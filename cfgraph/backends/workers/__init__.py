@@ -3,7 +3,7 @@
 from typing import Final
 
 PROVIDES: Final = {
-    ("engine", "workers"): "engine:WorkerEngine",
+    ("session option", "workers"): "engine:WorkerEngine",
     ("worker options", "processes"): "processes:Processes",
     ("worker options", "ray"): "on_ray:Ray",
 }

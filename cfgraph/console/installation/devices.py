@@ -10,10 +10,10 @@ from typing import Any
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Column, OutputTable, page
+from cfgraph.extensions import DEVICE, extension, extension_names
 from cfgraph.ir.units import format_byte_size
 from cfgraph.limits import machine_memory
 from cfgraph.runtime.engines import DeviceFacts
-from cfgraph.runtime.extensions import DEVICE, extension, extension_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from cfgraph.console.runs.run_observers import Observers
 from cfgraph.console.runs.run_report import Outcome
 from cfgraph.console.runs.run_request import RunRequest
 from cfgraph.errors import UsageError, WorkerLost
+from cfgraph.extensions import COMPILER, extension_names
 from cfgraph.ir.traversal import ancestors
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.engine.step import State
@@ -44,7 +45,7 @@ def make_session(
         ("--clock virtual", clock.virtual),
         ("--memory", devices.memory),
         ("--schedule random", limits.schedule == "random"),
-        ("--engine xla", engine.engine == "xla"),
+        (f"--engine {engine.engine}", engine.engine in extension_names(COMPILER)),
     ):
         if remote.starter and is_set:
             message = f"{name} cannot be combined with {remote.starter}"
@@ -61,7 +62,7 @@ def make_session(
         schedule_seed=limits.schedule_seed,
         seed=request.seed,
         costs=clock.cost_model(),
-        engine=engine.engine,
+        engine=engine.requested,
         lazy=engine.lazy,
         memory=devices.memory_limits(),
         swap_above=DEFAULT_SWAP_ABOVE if devices.swap_above is None else devices.swap_above,

@@ -30,13 +30,13 @@ from cfgraph.console.runs.run_request import RunRequest, TraceFile
 from cfgraph.console.runs.timeline import Timeline
 from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.console.values import summary_text
+from cfgraph.extensions import NODE_DATA, extension
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import write_atomically
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.printable import clean
 from cfgraph.ir.units import format_byte_size, format_duration
 from cfgraph.runtime.cost_model import Calibration
-from cfgraph.runtime.extensions import NODE_DATA, extension
 from cfgraph.runtime.preparation.prepared_runs import RunResult
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import ROOT_FRAME, Observer, Tee, TraceEvent

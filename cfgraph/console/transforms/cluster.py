@@ -17,6 +17,7 @@ from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.console.views.dot import cluster_dot
 from cfgraph.errors import UsageError
+from cfgraph.extensions import NODE_DATA, extension
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.units import format_count
@@ -31,7 +32,6 @@ from cfgraph.passes.cluster.formation.report import (
 )
 from cfgraph.passes.functionalize.report import RejectionReason
 from cfgraph.passes.lower.lower import lower
-from cfgraph.runtime.extensions import NODE_DATA, extension
 
 _MAX_OPS: Final = 6
 _ALWAYS_LIVE: Final = "true"

@@ -20,9 +20,9 @@ from cfgraph.console.graph_files import (
     write_graph,
 )
 from cfgraph.errors import Unsupported, UsageError
+from cfgraph.extensions import CONVERTER, extension
 from cfgraph.ir.files import FORMATS, dropped_field_bytes, dumps, loads
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.extensions import CONVERTER, extension
 
 # the format of `--to` that no command reads
 PYTHON: Final = "py"

@@ -10,6 +10,7 @@ from cfgraph.analysis.verify.context import NodeTypes
 from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.console.views.selection import GraphView, NodeSelection
 from cfgraph.errors import CfgraphError, ExecutionError, ProcessLost, RunTimeout
+from cfgraph.extensions import MODULES, extension
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
@@ -17,7 +18,6 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.families.stablehlo import XlaCallModule
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.runtime.extensions import MODULES, extension
 
 # lines of a module that `explain` prints without --full
 _MAX_LINES: Final = 40

@@ -24,6 +24,8 @@ from cfgraph.ops.opdef.gradient_api import (
 from cfgraph.ops.opdef.op import FLOATS, NUMBERS, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
+# late imports: few graphs have constants of variants
+
 if TYPE_CHECKING:
     from cfgraph.ir.serde.variant import EncodedVariant
 

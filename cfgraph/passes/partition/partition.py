@@ -39,6 +39,8 @@ from cfgraph.passes.partition.device_crossings import (
 )
 from cfgraph.stack_position import LOCATORS, pass_position
 
+# late imports: lowering loads the gradients, and few graphs on several devices need it
+
 
 @dataclass(frozen=True, slots=True)
 class Partitioning(Report):

@@ -34,6 +34,8 @@ from cfgraph.passes.place.rules import (
 from cfgraph.passes.place.schedule import DeviceScheduler
 from cfgraph.stack_position import LOCATORS, pass_position
 
+# late imports: lowering loads the gradients, and few graphs on several devices need it
+
 
 @dataclass(frozen=True, slots=True)
 class Placement(Report):

@@ -45,6 +45,8 @@ from cfgraph.stack_position import (
     is_of_signal_handler,
 )
 
+# late imports: few runs have effects to check
+
 if TYPE_CHECKING:
     from cfgraph.analysis.deadness.deadness import Deadness
 

@@ -31,6 +31,8 @@ from cfgraph.ops.opdef.op import may_write
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.program import NotCompiled
 
+# late imports: few runs need the exact analysis, which loads in 20 ms
+
 # a Merge whose inputs are compared in pairs, and nodes that the exact analysis visits
 _MAX_PAIRED: Final = 64
 _MAX_ANALYZED: Final = 50_000

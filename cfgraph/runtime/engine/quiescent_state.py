@@ -15,6 +15,8 @@ from cfgraph.runtime.engine.plan import FramePlan, NodePlan
 from cfgraph.runtime.engine.propagate import DEAD, PENDING_MASK, FrameState, Iteration
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 
+# late imports: only the explanation of a deadlock needs trip counts
+
 # nodes that one explanation visits
 _MAX_VISITED_NODES: Final = 10_000
 

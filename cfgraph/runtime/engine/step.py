@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from cfgraph.extensions import MODULES, extension
 from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.families.variables import Variable
@@ -19,7 +20,6 @@ from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.random_streams import StreamScope, iterations_of, stream_name
 from cfgraph.ops.opdef.resources import TABLES, VARIABLES, Resource
 from cfgraph.runtime.engine.random_numbers import RandomStreams
-from cfgraph.runtime.extensions import MODULES, extension
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 

@@ -24,6 +24,8 @@ from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.token_driver import TokenDriver
 from cfgraph.runtime.trace.events import Observer
 
+# late imports: a run on the token executor starts without generated code
+
 
 def fetched_values(
     driver: RunExecutor,

@@ -50,6 +50,8 @@ from cfgraph.runtime.preparation.run_passes import (
 )
 from cfgraph.runtime.program import NotCompiled
 
+# late imports: a run on the token executor starts without generated code
+
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CacheEntry
     from cfgraph.runtime.compiled.compiled_run import CompiledRun

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cfgraph.errors import CfgraphError
+from cfgraph.extensions import TIER, extension, extension_names
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import named_devices
@@ -19,7 +20,6 @@ from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CacheEntry, CodeCache
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engines import ExecutorReport, RunExecutor, Tier, TierRun, device_backends
-from cfgraph.runtime.extensions import TIER, extension, extension_names
 from cfgraph.runtime.memory.accounting import DeviceMemory
 from cfgraph.runtime.preparation.executors import Executors
 from cfgraph.runtime.preparation.prepare import PlannedRun, plan_run

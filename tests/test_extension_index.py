@@ -9,11 +9,11 @@ from pkgutil import iter_modules
 
 import pytest
 
-import cfgraph.runtime
-from cfgraph.runtime.extension_index import EXTENSIONS
-from cfgraph.runtime.extensions import extension
+import cfgraph
+from cfgraph.extension_index import EXTENSIONS
+from cfgraph.extensions import extension
 
-INDEX = Path(cfgraph.runtime.__file__).parent / "extension_index.py"
+INDEX = Path(cfgraph.__file__).parent / "extension_index.py"
 BANDS = ("backends", "integrations")
 HEADER = '''\
 """What backends and integrations provide, by kind and name; `pytest --update` writes this file."""

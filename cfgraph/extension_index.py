@@ -12,10 +12,6 @@ EXTENSIONS: Final[dict[str, dict[str, str]]] = {
     "device": {
         "gpu": "cfgraph.backends.gpu.engine:GpuBackend",
     },
-    "engine": {
-        "costs": "cfgraph.backends.simulation.engine:VirtualClockEngine",
-        "workers": "cfgraph.backends.workers.engine:WorkerEngine",
-    },
     "modules": {
         "bodies": "cfgraph.integrations.stablehlo.module_process:module_bodies",
         "run": "cfgraph.integrations.stablehlo.module_process:run_module",
@@ -24,6 +20,15 @@ EXTENSIONS: Final[dict[str, dict[str, str]]] = {
     "node data": {
         "cluster": "cfgraph.integrations.model_explorer.cluster_data:ClusterData",
         "run": "cfgraph.integrations.model_explorer.run_data:RunNodeData",
+    },
+    "renderer": {
+        "show": "cfgraph.integrations.notebook.display:show",
+        "to_html": "cfgraph.integrations.notebook.display:to_html",
+        "to_text": "cfgraph.integrations.notebook.display:to_text",
+    },
+    "session option": {
+        "costs": "cfgraph.backends.simulation.engine:VirtualClockEngine",
+        "workers": "cfgraph.backends.workers.engine:WorkerEngine",
     },
     "tier": {
         "xla": "cfgraph.backends.xla.tier:XlaTier",

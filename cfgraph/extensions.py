@@ -11,17 +11,31 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-from cfgraph.runtime.extension_index import EXTENSIONS
+from cfgraph.extension_index import EXTENSIONS
 
 # kinds, and the protocol of each
-COMPILER: Final = "compiler"  # ClusterCompiler, cluster_runner.py
-DEVICE: Final = "device"  # DeviceBackend, engines.py
-ENGINE: Final = "engine"  # Engine, engines.py
-TIER: Final = "tier"  # Tier, engines.py
+COMPILER: Final = "compiler"  # ClusterCompiler, runtime/cluster_runner.py
+DEVICE: Final = "device"  # DeviceBackend, runtime/engines.py
+ENGINE: Final = "engine"  # Engine, runtime/engines.py, by its name
+SESSION_OPTION: Final = "session option"  # Engine, by the option of a session that requests it
+OPTIONS: Final = "options"  # OptionGroup of `run`, with `make_engine`, by the name of the engine
+TIER: Final = "tier"  # Tier, runtime/engines.py
 MODULES: Final = "modules"  # functions that run and read the module of an XlaCallModule
 NODE_DATA: Final = "node data"  # writers of data per node of a graph, by command
 CONVERTER: Final = "converter"  # functions that write a graph as another program, by suffix
 WORKERS: Final = "worker options"  # ways to start workers
+RENDERER: Final = "renderer"  # functions that display an object in a notebook
+
+
+# the engines of the core
+AUTO: Final = "auto"
+TOKENS: Final = "tokens"
+COMPILED: Final = "compiled"
+
+
+def engine_names() -> tuple[str, ...]:
+    """The engines that a session may name."""
+    return AUTO, TOKENS, COMPILED, *extension_names(COMPILER), *extension_names(ENGINE)
 
 
 def extension_names(kind: str) -> tuple[str, ...]:

@@ -1,0 +1,87 @@
+"""Engines that a backend adds: by name, as objects, with options and a report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+import cfgraph
+from cfgraph.errors import UsageError
+from cfgraph.extension_index import EXTENSIONS
+from cfgraph.runtime.engines import Engine, ExecutorReport
+from cfgraph.runtime.token_driver import TokenDriver
+from tests.conformance import recorded
+from tests.sampled import sampled
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsReport:
+    """The option of the engine, as what it found."""
+
+    member: ClassVar[str] = "rounds"
+    explains: ClassVar[bool] = False
+
+    rounds: int
+
+    def to_json(self) -> int:
+        return self.rounds
+
+    def notes(self) -> list[str]:
+        return [f"{self.rounds} rounds"]
+
+
+class RoundsDriver(TokenDriver):
+    rounds = 0
+
+    def reports(self) -> list[ExecutorReport]:
+        return [*super().reports(), RoundsReport(self.rounds)]
+
+
+class Rounds(Engine):
+    """Runs plans by tokens, and reports its option."""
+
+    token_reason = "the engine is rounds"
+
+    def __init__(self, rounds: int = 1) -> None:
+        if rounds < 1:
+            raise UsageError(f"{rounds} rounds", hint="use one or more")
+        self.rounds = rounds
+
+    def driver(self, run: Any, step: Any, observer: Any, meter: Any) -> RoundsDriver:
+        spec, plans = run.token_plans.get()
+        driver = RoundsDriver(spec.graph, plans, step, spec.fetches, observer, meter)
+        driver.rounds = self.rounds
+        return driver
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXTENSIONS, "engine", {"rounds": f"{__name__}:Rounds"})
+
+
+@pytest.mark.usefixtures("named")
+def test_an_engine_is_requested_by_its_name(counter: Any) -> None:
+    session = cfgraph.Session(cfgraph.load(counter), engine="rounds")
+    assert session.run("count", {"n": 4}) == [4]
+    assert session.fallback == "the engine is rounds"
+    assert session.report("rounds").to_json() == 1
+
+
+def test_an_engine_may_be_an_object_with_its_options(counter: Any) -> None:
+    session = cfgraph.Session(cfgraph.load(counter), engine=Rounds(3))
+    assert session.run("count", {"n": 4}) == [4]
+    assert session.report("rounds").notes() == ["3 rounds"]
+
+
+def test_an_unknown_engine_is_refused_with_the_names_that_there_are(counter: Any) -> None:
+    with pytest.raises(UsageError, match="unknown engine 'rounds'") as caught:
+        cfgraph.Session(cfgraph.load(counter), engine="rounds")
+    assert "tokens" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("case", sampled(recorded.parameters("session"), 40))
+def test_recorded_sessions_agree_with_an_engine_that_runs_by_tokens(case: dict[str, Any]) -> None:
+    difference = recorded.disagreement(case, engine=Rounds(2))
+    assert not difference, difference
