@@ -12,28 +12,24 @@ ORDER = (
     "fetches",
     "trace",
     "feeds",
-    "stablehlo",
     "engine",
     "program",
     "blas_threads",
     "straight_line",
-    "memory",
-    "gpu",
-    "jax",
-    "abstract_run",
-    "driver",
-    "compiled_cluster",
-    "compiled",
-    "decompiled",
-    "clock",
-    "gpu_driver",
     "cluster_runner",
-    "remote",
-    "xla_tier",
+    "memory",
+    "cost_model",
+    "engines",
+    "token_driver",
+    "compiled",
     "preparation",
     "session",
     "restore",
 )
+
+
+# an engine receives the options of its session, and the plan of a run: types alone
+RECEIVED = {"engines.py: preparation"}
 
 
 def imported_entries(file: Path) -> set[str]:
@@ -50,4 +46,4 @@ def test_no_module_imports_from_a_later_entry() -> None:
         if entry != "__init__":
             later = ORDER[ORDER.index(entry) + 1 :]
             upward += [f"{file.name}: {name}" for name in imported_entries(file) & set(later)]
-    assert upward == []
+    assert {*upward} == RECEIVED
