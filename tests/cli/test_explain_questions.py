@@ -194,6 +194,95 @@ def test_why_is_an_edge_not_clustered(command: Command, graphs: Path) -> None:
     assert "both are in cluster_" in reported
 
 
+# an inner loop whose Enter c0 waits for an Exit of that loop
+LATE_INNER = """
+late = Const(^outer/body/inner/Exit) {dtype=float32, value=float32[]:0}
+c0 = Enter(late) {frame_name="outer/body/inner", parallel_iterations=PARALLEL}
+c = Merge(c0, c_next)
+c_switch = Switch(c, outer/body/inner/LoopCond)
+c_next = NextIteration(c_switch:1)
+c_exit = Exit(c_switch)
+"""
+
+
+# a loop that runs no second iteration before its Enter c0 has a value, which waits for its Exit
+LATE = """
+zero = Const() {dtype=int32, value=int32[]:0}
+three = Const() {dtype=int32, value=int32[]:3}
+one = Const() {dtype=int32, value=int32[]:1}
+i0 = Enter(zero) {frame_name="loop", parallel_iterations=1}
+limit = Enter(three) {frame_name="loop", is_constant=true, parallel_iterations=1}
+step = Enter(one) {frame_name="loop", is_constant=true, parallel_iterations=1}
+i = Merge(i0, i_next)
+less = Less(i, limit)
+cond = LoopCond(less)
+i_switch = Switch(i, cond)
+i_add = AddV2(i_switch:1, step)
+i_next = NextIteration(i_add)
+i_exit = Exit(i_switch)
+c0 = Enter(i_exit) {frame_name="loop", parallel_iterations=1}
+c = Merge(c0, c_next)
+c_switch = Switch(c, cond)
+c_next = NextIteration(c_switch:1)
+c_exit = Exit(c_switch)
+"""
+
+
+def nested_loops(parallel: int) -> cfgraph.Graph:
+    b = cfgraph.Builder()
+
+    def body(i: Any, v: Any) -> Any:
+        steps = b.while_loop(
+            lambda j, w: b.Less(j, 3),
+            lambda j, w: (b.AddV2(j, 1), b.Mul(w, 2.0)),
+            (b.const(0), v),
+            name="inner",
+            parallel_iterations=parallel,
+        )
+        return b.AddV2(i, 1), steps[1]
+
+    b.while_loop(lambda i, v: b.Less(i, 2), body, (b.const(0), b.const(1.0)), name="outer")
+    cfgraph.lower(b.graph)
+    late = LATE_INNER.replace("PARALLEL", str(parallel)).encode()
+    return cfgraph.loads(cfgraph.dumps(b.graph, "graph") + late, "graph")
+
+
+def test_a_loop_around_one_with_a_late_enter_is_explained(command: Command, tmp_path: Path) -> None:
+    cfgraph.save(nested_loops(10), tmp_path / "late.graph")
+    done = command("explain", tmp_path / "late.graph", "/outer")
+    assert (done.code, done.err) == (0, "")
+    assert "critical cycle" in done.out
+    assert "/outer/outer/body/inner" in done.out
+
+
+@pytest.mark.parametrize("engine", ["tokens", "compiled"])
+def test_an_exit_inside_of_a_loop_that_has_no_value_is_an_error(engine: str) -> None:
+    session = cfgraph.Session(nested_loops(1), engine=engine)
+    with pytest.raises(cfgraph.CfgraphError, match="c_exit:0 got no value"):
+        session.run(["c_exit"])
+
+
+def test_each_node_that_a_late_enter_keeps_from_running_names_it(
+    command: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "late.graph"
+    path.write_text(LATE)
+    for node in ("c0", "c", "c_switch", "c_exit"):
+        run = command("explain", path, node, "--run", "--json").json["result"]["node"]["run"]
+        assert (run["live"], run["dead"]) == (0, 0)
+        assert "its Enter 'c0' has a value" in run["why"]
+
+
+def test_a_handle_has_no_gradient_by_itself(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "stack.graph"
+    path.write_text(
+        "size = Const() {dtype=int32, value=int32[]:-1}\n"
+        "stack = StackV2(size) {elem_type=float32}\n"
+    )
+    found = cells_by_label(command("explain", path, "stack", "stack").lines)
+    assert found["gradient"].startswith("no gradient of stack:0 with respect to stack:0: ")
+
+
 def test_a_run_that_hangs_is_explained(command: Command, tmp_path: Path) -> None:
     device = "/job:localhost/replica:0/task:0/device:CPU:0"
     file = tmp_path / "lost.graph"

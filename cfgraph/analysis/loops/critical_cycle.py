@@ -10,13 +10,14 @@ digraph", 1978), with the longest paths between them as weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 import numpy as np
 
+from cfgraph.analysis.loops.cycle_graph import CycleGraph
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import valid_frames
 from cfgraph.analysis.loops.regions import Region, Regions
@@ -75,6 +76,7 @@ class _LongestPaths:
 def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     """The critical cycle of the loop of a frame path; an inner loop counts once.
 
+    An Enter that waits for an Exit of its loop delays it no further than that Exit.
     A Recv waits for its Send, so the cycle of a partitioned loop crosses devices.
 
     Raises UsageError for an unknown path, a frame without a back edge, or a loop that is too large.
@@ -82,7 +84,8 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     links = {recv: [send] for recv, send in sends_by_recv(list(graph)).items()}
     graph_frames = valid_frames(graph)
     frame = _frame_of_path(graph_frames.all, path)
-    region = Regions(graph_frames, frame, links).root
+    late = {item.enter for item in CycleGraph(graph_frames).late_enters}
+    region = Regions(graph_frames, frame, links, late).root
     pairs = [(m, back) for m in frame.merges if (back := back_edge_of(m)) is not None]
     if not pairs:
         message = f"{frame.path!r} is not a loop: it has no back edge"
@@ -91,7 +94,7 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
         message = f"{frame.path!r} is too large: {len(pairs)} variables, {len(frame.nodes)} nodes"
         raise UsageError(message)
     costs = {item: item_cost(item, cost) for item in region.order}
-    readers = _readers(region, links)
+    readers = _readers(region, links, late)
     chains = [_longest_paths(region.order, readers, costs, merge) for merge, _ in pairs]
     weights = [[paths.length.get(back, -inf) for _, back in pairs] for paths in chains]
     cycle = _maximum_mean_cycle(weights)
@@ -138,7 +141,9 @@ def _frame_of_path(frames: Sequence[Frame], path: str) -> Frame:
     raise UsageError(f"no loop {path!r} in the graph", hint=hint if paths else None)
 
 
-def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, list[Item]]:
+def _readers(
+    region: Region, links: Mapping[Node, list[Node]], late: Collection[Node]
+) -> dict[Item, list[Item]]:
     """The items that wait for each item within an iteration, by edges of any kind."""
     readers: dict[Item, list[Item]] = {item: [] for item in region.order}
     for item in region.order:
@@ -146,7 +151,8 @@ def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, lis
             sources = [x.node for x in item.inputs]
             _add_reader(readers, item, [*sources, *item.controls, *links.get(item, ())])
             continue
-        _add_reader(readers, item, [x.node for enter in item.frame.enters for x in enter.inputs])
+        enters = [enter for enter in item.frame.enters if enter not in late]
+        _add_reader(readers, item, [x.node for enter in enters for x in enter.inputs])
         reads = (use.node for exit_node in item.frame.exits for use in exit_node.uses)
         readers[item] += [reader for reader in reads if reader in readers]
     return readers

@@ -6,7 +6,7 @@ directly inside it, sources before readers; a loop stands for all its nodes and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from graphlib import CycleError, TopologicalSorter
@@ -32,12 +32,19 @@ class Region:
 
 
 class Regions:
-    """The regions of a frame, outer ones first, and the path conditions of their tensors."""
+    """The regions of a frame, outer ones first, and the path conditions of their tensors.
+
+    A loop does not wait for its Enters that are `late`.
+    """
 
     def __init__(
-        self, graph_frames: Frames, outermost: Frame, links: Mapping[Node, Iterable[Node]]
+        self,
+        graph_frames: Frames,
+        outermost: Frame,
+        links: Mapping[Node, Iterable[Node]],
+        late: Collection[Node] = (),
     ) -> None:
-        self.frames = graph_frames
+        self.frames, self._late = graph_frames, late
         self.of: dict[Frame, Region] = {}
         for frame in graph_frames.all:
             if frame.is_within(outermost):
@@ -75,6 +82,8 @@ class Regions:
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, links: Iterable[Node]
     ) -> None:
         """Add a node, or the loop that contains it, to the sorters behind its sources."""
+        if node in self._late:
+            return
         runs, role = self.frames.of[node], ROLES[node.op]
         sources = [item[0] for item in node.inputs]
         if role is MERGE:

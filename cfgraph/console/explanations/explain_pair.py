@@ -190,8 +190,10 @@ def _gradient_text(graph: Graph, graph_frames: Frames, x: Output, y: Output) -> 
             name, flow = gradient_with_flow(copy, y.name, x.name)
         except Unsupported as error:
             return f"no {what}: {_unsupported_text(copy, error, x, y)}"
-        except CfgraphError:
-            pass  # an invalid pair, such as a y without a gradient: the cut explains it
+        except CfgraphError as error:
+            # an invalid pair, such as a y without a gradient; a cut explains it better
+            if exists:
+                return f"no {what}: {error.message}"
         else:
             exists = not flow.without_gradient
             if not exists:

@@ -8,16 +8,21 @@ from typing import Any, Final
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.cli.transform_options import RunInputs
-from cfgraph.console.comparison_inputs import prepare_inputs
+from cfgraph.console.comparison_inputs import PreparedInputs, prepare_inputs
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
-from cfgraph.errors import ExecutionError, UsageError
+from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import downstream
+from cfgraph.ops.opdef.op import role_of
 from cfgraph.runtime.cluster_runner import Compilation
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import IterationTimes
 
@@ -127,6 +132,8 @@ class ExplainedRuns:
             if not (error.waits or (fetches and _is_fetch_error(error, outcome))):
                 raise
             outcome.explain_failure(error)
+        if not fetches and not (outcome.live or outcome.dead or outcome.why):
+            self._explain_loop(session, inputs, outcome, node)
         outcome.compilations = tuple(
             item
             for cluster in session.cluster_runner.clusters.values()
@@ -134,6 +141,22 @@ class ExplainedRuns:
             if item.node == node.name
         )
         return outcome
+
+    def _explain_loop(
+        self, session: Session, inputs: PreparedInputs, outcome: NodeOutcome, node: Node
+    ) -> None:
+        """Run the loop of a node that did not run until its Exits lack a value, which says why."""
+        loops = frames(inputs.graph)
+        exits = [
+            item.name
+            for item in downstream([node])
+            if role_of(item) is Role.EXIT and loops.of_outputs.get(item) is loops.root
+        ]
+        try:
+            session.run(exits, inputs.feeds, allow_dead=True, max_iterations=inputs.max_iterations)
+        except CfgraphError as error:  # of another kind if an Exit needs more feeds than the node
+            if isinstance(error, ExecutionError) and error.code in _MISSING_VALUE_CODES:
+                outcome.explain_failure(error)
 
     def iterations(self, frame: Frame) -> IterationTimes:
         """Run the graph in virtual time and measure the iterations of a loop."""

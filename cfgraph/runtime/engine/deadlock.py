@@ -233,8 +233,10 @@ def explain_missing_fetch(state: QuiescentState, output: Output) -> ExecutionErr
     assert plan is not None
     if plan.frame is current.frame:
         reasons = list(islice(state.missing(current, plan), 2 * MAX_LISTED_REASONS))
-    else:
+    elif all(enter.frame is current.frame for enter in state.enters(plan.frame)):
         reasons = list(islice(state.missing_exit(current, plan), 2 * MAX_LISTED_REASONS))
+    else:
+        reasons = [f"it is inside of a loop around the loop {plan.frame.name!r}"]
     more = (
         f"; and {len(reasons) - MAX_LISTED_REASONS} more"
         if len(reasons) > MAX_LISTED_REASONS
