@@ -10,6 +10,7 @@ from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.node import node_name
+from cfgraph.runtime.cost_model import CostModel
 from tests.backends.gpu.stand_in import library
 from tests.backends.workers.uneven_links import UnevenThreads
 from tests.conformance import recorded, recorded_gradients
@@ -40,6 +41,12 @@ def engine_options(name: str, argument: str, seed: int) -> dict[str, Any]:
             return {"schedule": "random", "schedule_seed": seed}
         case "jit" | "regions":
             return {"jit": argument, "regions": name == "regions"}
+        case "fifo":
+            return {"schedule": "fifo"}
+        case "simulated":
+            return {"costs": CostModel()}
+        case "devices":
+            return {"devices": argument}
         case "memory":
             return {"memory": {}}
         case "card":

@@ -12,8 +12,8 @@ import numpy as np
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.shapes import Shape
+from cfgraph.runtime.session import Session
 from tests.passes.structured_programs import (
-    BINARY,
     MEMORY_START,
     Binary,
     Block,
@@ -23,6 +23,7 @@ from tests.passes.structured_programs import (
     Constant,
     Copy,
     Counted,
+    Half,
     Loop,
     Memory,
     ProgramStep,
@@ -33,10 +34,11 @@ from tests.passes.structured_programs import (
 
 
 class ProgramAuthor:
-    """Draws random blocks."""
+    """Draws random blocks; `extra` are kinds of steps that not every program has."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, extra: tuple[str, ...] = ()) -> None:
         self.draw = random.Random(seed)
+        self.extra = extra
         self.budget = self.draw.randint(4, 25)
 
     def block(self, inputs: int, depth: int, outputs: int, kept: int | None = None) -> Block:
@@ -60,7 +62,7 @@ class ProgramAuthor:
         draw, self.budget = self.draw, self.budget - 1
         kinds = ["read", "constant"]
         if values:
-            kinds += ["binary", "binary", "same", "write", "write"]
+            kinds += ["binary", "binary", "same", "write", "write", *self.extra]
         if values and depth and self.budget > 0:
             kinds += ["choice", "choice", "choice", "call", "loop", "loop", "counted"]
         kind = draw.choice(kinds)
@@ -70,7 +72,11 @@ class ProgramAuthor:
             return Constant(draw.randint(-3, 3)), 1
         if kind == "binary":
             left, right = draw.randrange(values), draw.randrange(values)
-            return Binary(draw.choice(sorted(BINARY)), left, right), 1
+            return Binary(draw.choice(["AddV2", "Mul", "Sub"]), left, right), 1
+        if kind == "divide":
+            return Binary("FloorDiv", draw.randrange(values), draw.randrange(values)), 1
+        if kind == "half":
+            return Half(draw.randrange(values)), 1
         if kind == "same":
             return Copy(draw.randrange(values)), 1
         if kind == "write":
@@ -96,7 +102,8 @@ class ProgramAuthor:
             condition = self.block(count + 2, depth if draw.random() < 0.3 else 0, 0)
             body = self.block(count + 2, depth, count, kept=2)
             limit, parallel = draw.randint(0, 3), draw.choice([1, 2, 10])
-            return Loop(limit, arguments, condition, body, parallel), count + 2
+            is_tested = "test" in self.extra and count > 0
+            return Loop(limit, arguments, condition, body, parallel, is_tested), count + 2
         start, step = draw.randint(-2, 2), draw.choice([1, 2, -1, -3])
         stop = start + step * draw.randint(0, 2)
         body = self.block(count + 1, depth, count, kept=1)
@@ -115,10 +122,19 @@ class RandomProgram:
     expected: list[int]
     memory: int
 
+    def difference(self, **options: Any) -> str:
+        """The difference of a session on the graph from the program in Python, or ``."""
+        with Session(self.graph, **options) as session:
+            session.run(targets=["init"])
+            values = session.run(self.fetches, self.feeds, self.targets, timeout=60)
+            found = [*map(int, values), int(session.run(["memory:0"])[0])]
+        expected = [*self.expected, self.memory]
+        return "" if found == expected else f"{found}, expected {expected}"
 
-def random_program(seed: int) -> RandomProgram:
+
+def random_program(seed: int, *extra: str) -> RandomProgram:
     """A random program. `init` sets the variable, `memory:0` reads it."""
-    author = ProgramAuthor(seed)
+    author = ProgramAuthor(seed, extra)
     return _built_program(author.block(2, author.draw.randint(1, 4), 0), author.draw)
 
 

@@ -15,12 +15,17 @@ import numpy as np
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.ir.attrs import Func, TensorValue
-from cfgraph.ir.dtypes import int32, resource
+from cfgraph.ir.dtypes import float64, int32, resource
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.shapes import Shape
 
-BINARY = {"AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply}
+BINARY = {
+    "AddV2": np.add,
+    "FloorDiv": np.floor_divide,
+    "Mul": np.multiply,
+    "Sub": np.subtract,
+}
 MEMORY_START = 1
 
 
@@ -104,8 +109,12 @@ class Block:
         outputs = {f"r{i}": item for i, item in enumerate(values)}
         if form == "for":
             arguments = {"a0": inputs[0], "h": handle, **arguments}
-        if form == "condition":
-            outputs = {"r": graph.add("Less", inputs[0], inputs[1]).output()}
+        if form in ("condition", "tested condition"):
+            test = graph.add("Less", inputs[0], inputs[1]).output()
+            if form == "tested condition":
+                other = graph.add("GreaterEqual", inputs[2], body.constant(0)).output()
+                test = graph.add("LogicalAnd", test, other).output()
+            outputs = {"r": test}
         elif form == "body":
             count = graph.add("AddV2", inputs[0], body.constant(1)).output()
             outputs = {"h": handle, "i": count, "n": inputs[1], **_later(outputs)}
@@ -154,6 +163,25 @@ class Binary(ProgramStep):
     def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         node = body.graph.add(self.op, env[self.left], env[self.right], name=self.op, T=int32)
         return [node.output()]
+
+
+@dataclass
+class Half(ProgramStep):
+    """A value times 0.6 in double precision, rounded down."""
+
+    place: int
+
+    def run(self, env: list[Any], memory: Memory) -> list[Any]:
+        return [np.int32(np.floor(np.float64(env[self.place]) * 0.6))]
+
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
+        graph = body.graph
+        wide = graph.add("Cast", env[self.place], SrcT=int32, DstT=float64).output()
+        factor = TensorValue(np.array(0.6))
+        factor_node = graph.add("Const", name="c", dtype=float64, value=factor)
+        product = graph.add("Mul", wide, factor_node.output()).output()
+        rounded = graph.add("Floor", product).output()
+        return [graph.add("Cast", rounded, DstT=int32).output()]
 
 
 @dataclass
@@ -256,18 +284,22 @@ class Call(ProgramStep):
 
 @dataclass
 class Loop(ProgramStep):
-    """While: a counter, its limit, and more; only the effects of the condition matter."""
+    """While: a counter, its limit, and more; of the condition, its effects.
+
+    One `is_tested` ends before the first of its arguments is negative, too.
+    """
 
     limit: int
     arguments: list[int]
     condition: Block
     body: Block
     parallel: int
+    is_tested: bool = False
 
     def run(self, env: list[Any], memory: Memory) -> list[Any]:
         state = [np.int32(0), np.int32(self.limit), *(env[item] for item in self.arguments)]
         self.condition.run(state, memory)
-        while state[0] < state[1]:
+        while state[0] < state[1] and not (self.is_tested and state[2] < 0):
             state = [np.int32(state[0] + 1), state[1], *self.body.run(state, memory)]
             self.condition.run(state, memory)
         return state
@@ -277,7 +309,9 @@ class Loop(ProgramStep):
         inputs = [body.handle, start, limit, *(env[item] for item in self.arguments)]
         attrs = {
             "T": (resource, *[int32] * (len(inputs) - 1)),
-            "cond": self.condition.function(body.library, "condition"),
+            "cond": self.condition.function(
+                body.library, "tested condition" if self.is_tested else "condition"
+            ),
             "body": self.body.function(body.library, "body"),
             "parallel_iterations": self.parallel,
         }

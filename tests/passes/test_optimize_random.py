@@ -1,4 +1,4 @@
-"""Optimization changes neither values nor liveness of random graphs and programs."""
+"""Optimization changes neither values nor liveness of random graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, downstream
 from cfgraph.ops.opdef.op import back_edge_of, role_of
 from tests.analysis.random_graphs import RECIPES, RandomGraph, random_graph
-from tests.passes.random_programs import random_programs
 from tests.sampled import in_sweep
 
 
@@ -81,28 +80,6 @@ def test_a_random_graph_has_the_same_values_and_dead_tensors(kind: str) -> None:
     assert counts["cse"] + counts["arithmetic"]
 
 
-def check_programs(seeds: range, *, lowered: bool) -> int:
-    """Run optimized programs with variables in any order; returns the number of rewrites."""
-    count = 0
-    for seed, program in random_programs(seeds):
-        if lowered:
-            cfgraph.lower(program.graph)
-        fetched = program.fetches[-3:]
-        names = [*fetched, *program.targets, "init", "memory:0"]
-        count += cfgraph.optimize(program.graph, fetches=names, feeds=program.feeds).rewrites
-        session = cfgraph.Session(program.graph, schedule="random", schedule_seed=seed)
-        session.run(targets=["init"])
-        found = session.run(fetched, program.feeds, program.targets)
-        assert [int(value) for value in found] == program.expected[-3:], seed
-        assert session.run(["memory:0"]) == [program.memory], seed
-    return count
-
-
-@pytest.mark.parametrize("lowered", [False, True])
-def test_random_programs_compute_the_same_in_the_same_order(lowered: bool) -> None:
-    assert check_programs(range(5), lowered=lowered)
-
-
 def random_products(seed: int) -> tuple[Graph, list[str]]:
     """Products of matrices in conditionals with constant predicates, of which some are fetched."""
     draw, b = random.Random(seed), cfgraph.Builder()
@@ -143,13 +120,6 @@ def test_each_fetch_needs_the_products_that_it_needed() -> None:
         counts["guards"] += sum(len(node.controls) for node in after if node.op == "Identity")
     assert counts["guards"]
     assert counts["Identity"] + counts["Merge"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", in_sweep(range(100, 400, 50)))
-@pytest.mark.parametrize("lowered", [False, True])
-def test_many_random_programs_compute_the_same_in_the_same_order(first: int, lowered: bool) -> None:
-    assert check_programs(range(first, first + 50), lowered=lowered)
 
 
 @pytest.mark.slow

@@ -243,10 +243,7 @@ def test_random_programs_agree_with_a_fan_out() -> None:
         cfgraph.place(program.graph, devices="cpu:0-4", seed=seed)
         cfgraph.partition(program.graph, fan_out=1 + seed % 2)
         assert crossing(program.graph) == []
-        with cfgraph.Session(program.graph) as session:
-            session.run([], targets=["init"])
-            values = session.run(program.fetches, program.feeds, targets=program.targets)
-        assert [int(value) for value in values] == program.expected, seed
+        assert not program.difference(), seed
 
 
 def test_a_functional_graph_that_cannot_be_cut_is_not_lowered() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
-
 import pytest
 
 import cfgraph
@@ -14,9 +11,7 @@ from cfgraph.limits import limited
 from cfgraph.ops.opdef.op import function_calls, role_of
 from tests.analysis.graph_text import graph
 from tests.analysis.random_graphs import RECIPES, random_graph
-from tests.passes.random_programs import random_programs
 from tests.passes.test_optimize_random import check
-from tests.sampled import in_sweep
 
 
 def loop(
@@ -225,37 +220,6 @@ def test_effects_of_one_iteration_at_a_time_stay_in_order() -> None:
         assert session.run(["y"], {"x": 10.0, "w": 1.0}) == [7.0]
         session.run(targets=["assign/iteration_2"], feeds={"x": 10.0, "w": 1.0})
         assert session.run(["read"], {"x": 1.0, "w": 1.0})
-
-
-def unrolled_programs(seeds: range, *, lowered: bool) -> Counter[str]:
-    """Run programs whose loops are unrolled; the rewrites, and the reasons of loops that stay."""
-    counts = Counter[str]()
-    for seed, program in random_programs(seeds):
-        if lowered:
-            cfgraph.lower(program.graph)
-        fetched = program.fetches[-3:]
-        names = [*fetched, *program.targets, "init", "memory:0"]
-        report = cfgraph.optimize(program.graph, fetches=names, feeds=program.feeds, unroll=4)
-        counts["unroll"] += report.rules.get("unroll", 0)
-        counts.update(kept.reason.rpartition(" has ")[2] for kept in report.kept_loops)
-        session = cfgraph.Session(program.graph, schedule="random", schedule_seed=seed)
-        session.run(targets=["init"])
-        found: list[Any] = session.run(fetched, program.feeds, program.targets)
-        assert [int(value) for value in found] == program.expected[-3:], seed
-        assert session.run(["memory:0"]) == [program.memory], seed
-    return counts
-
-
-@pytest.mark.parametrize("lowered", [False, True])
-def test_random_programs_compute_the_same_unrolled(lowered: bool) -> None:
-    assert unrolled_programs(range(20), lowered=lowered)["unroll"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", in_sweep(range(100, 600, 50)))
-@pytest.mark.parametrize("lowered", [False, True])
-def test_many_random_programs_compute_the_same_unrolled(first: int, lowered: bool) -> None:
-    assert unrolled_programs(range(first, first + 50), lowered=lowered)["unroll"]
 
 
 @pytest.mark.parametrize("kind", RECIPES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,13 @@ import pytest
 import cfgraph
 from cfgraph.backends.workers import compiled_step
 from cfgraph.backends.workers.projection import Projection
-from cfgraph.errors import ExecutionError, RunTimeout, Unsupported
+from cfgraph.errors import ExecutionError, RunTimeout
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.library import copy_graph
 from tests.backends.workers.handles import worker_handles
 from tests.backends.workers.threads import Threads, slow_down
-from tests.passes.random_programs import random_programs
 from tests.runtime.compiled.agreement import disagreement, outcome
 from tests.runtime.partitioned_graphs import counting, nesting, partitioned
 from tests.runtime.test_devices import CONDITIONAL, GATED
-from tests.sampled import sampled
 
 BARRIER = Path(__file__).parents[3] / "fixtures" / "graphs" / "eight_devices_barrier.pb"
 
@@ -365,24 +361,3 @@ def test_workers_that_generate_different_code_use_tokens(monkeypatch: pytest.Mon
     with cfgraph.Session(graph_of(counting()), workers=Threads(2)) as session:
         assert session.run(["out:0"], {"n:0": 5}) == [5]
         assert session.fallback == "the workers generate different code"
-
-
-@pytest.mark.parametrize("first", sampled(range(0, 480, 8), 30))
-def test_random_programs_on_workers_agree(first: int) -> None:
-    runs = 0
-    for seed, program in random_programs(range(first, first + 8)):
-        graph = copy_graph(program.graph)
-        cfgraph.lower(graph)
-        cfgraph.place(graph, devices="cpu:0-3", seed=seed, soft_placement=True)
-        cfgraph.partition(graph)
-        options: dict[str, Any] = {"devices": "cpu:0-3", "workers": Threads(2 + seed % 3)}
-        with (
-            suppress(Unsupported),  # a handle cannot leave its worker
-            cfgraph.Session(graph, **options) as session,
-        ):
-            session.run([], targets=["init"])
-            values = session.run(program.fetches, program.feeds, program.targets, timeout=60)
-            assert [int(value) for value in values] == program.expected, seed
-            assert session.run(["memory:0"]) == [program.memory], seed
-            runs += 1
-    assert runs

@@ -264,7 +264,8 @@ def apply(graph: Graph, stage: str, run: Requirements) -> None:
         case "lower":
             cfgraph.lower(graph)
         case "optimize":
-            cfgraph.optimize(graph, fetches=run.names, feeds=run.feeds)
+            limit = int(argument) if argument else None
+            cfgraph.optimize(graph, fetches=run.names, feeds=run.feeds, unroll=limit)
         case "optimize*":
             cfgraph.optimize(graph, feeds=run.feeds, keep=[*run.fetches, *run.targets])
         case "cluster":

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
 
 import cfgraph
 from cfgraph.ir.graph import Graph
@@ -18,13 +16,9 @@ from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.preparation.prepare import prepare
 from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.session import Session
-from tests.build.programs import programs
-from tests.build.test_programs import SLOW, STARTS, written
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.graphs import loop
 
-# shrinking takes minutes where each attempt runs two sessions
-FIND = (Phase.explicit, Phase.reuse, Phase.generate)
 GRAPHS = Path(__file__).parents[3] / "fixtures" / "graphs"
 
 COUNTER = """\
@@ -203,17 +197,6 @@ def test_iterations_that_race_use_tokens(is_ordered: bool) -> None:
 def test_names_of_a_graph_are_not_part_of_the_code() -> None:
     text = BRANCHES.replace("merge", "import_os/x").replace("minus", "run/__class__.y")
     assert source(graph_of(text), ["out:0"], ["x:0", "p:0"]) == CONDITIONAL
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW, phases=FIND)
-@given(program=programs(), start=STARTS)
-def test_random_programs_agree(program: tuple[Any, ...], start: dict[str, Any]) -> None:
-    b, fetches = written(program)
-    pair = Pair(lambda: b.graph)
-    pair.run([], targets=[b.initializer().name])
-    dtypes = {"i": np.int32, "j": np.int32, "x": np.float64, "y": np.float64}
-    feeds = {f"{name}:0": dtypes[name](value) for name, value in start.items()}
-    pair.run([fetch.name for fetch in fetches], feeds)
 
 
 ASSIGNED = (

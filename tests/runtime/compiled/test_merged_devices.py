@@ -15,7 +15,6 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 from tests.conformance import recorded
-from tests.passes.random_programs import random_programs
 from tests.recorder import Recorder
 from tests.runtime.compiled.agreement import ENGINES, Pair, difference
 from tests.runtime.partitioned_graphs import counting, nesting, partitioned
@@ -179,18 +178,6 @@ def _placed(graph: Graph, seed: int) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("first", sampled(range(0, 240, 10), 8))
-def test_random_programs_on_random_devices_agree(first: int) -> None:
-    for seed, program in random_programs(range(first, first + 10)):
-        graph = _placed(program.graph, seed)
-        states = {engine: State() for engine in ENGINES}
-        pair = Pair(lambda graph=graph: graph, states)
-        pair.run([], targets=["init"])
-        values = pair.run(program.fetches, program.feeds, program.targets, timeout=60)
-        assert [int(value) for value in values] == program.expected, seed
-        assert pair.run(["memory:0"]) == [program.memory], seed
-
-
 @pytest.mark.parametrize("case", sampled(recorded.parameters("session"), 25))
 def test_recorded_sessions_on_random_devices_agree(case: dict[str, Any]) -> None:
     states, alone = {engine: State() for engine in ENGINES}, State()
@@ -224,15 +211,6 @@ def test_a_session_on_several_devices_partitions_only_for_the_token_executor() -
     session.run(fetches, {"n:0": np.int32(5)}, trace=recorder)
     assert len({event.device for event in recorder.events}) == 8
     assert session.fallback == "the run is traced"
-
-
-@pytest.mark.parametrize("first", sampled(range(0, 120, 10), 6))
-def test_random_programs_on_several_devices_agree(first: int) -> None:
-    for seed, program in random_programs(range(first, first + 10)):
-        pair = Pair(lambda program=program: program.graph, devices="cpu:0-2")
-        pair.run([], targets=["init"])
-        values = pair.run(program.fetches, program.feeds, program.targets, timeout=60)
-        assert [int(value) for value in values] == program.expected, seed
 
 
 def test_an_error_of_a_placed_run_names_the_device_of_its_node() -> None:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import cfgraph
 from cfgraph.ir.graph import Node
-from tests.build.test_programs import written
+from tests.passes.random_programs import random_program
 from tests.runtime.compiled.agreement import Pair, disagreement
-from tests.runtime.compiled.random_programs import random_program
 from tests.sampled import sampled
 
-_DTYPES = {"i": np.int32, "j": np.int32, "x": np.float64, "y": np.float64}
 # programs per test
 _CHUNK = 20
 
 
 def assert_both_agree(seed: int) -> None:
-    """Run a program plainly, with an iteration limit, and with arrays that do not fit."""
-    program, start = random_program(seed)
-    b, fetches = written(program, None)
-    initializer, names = [b.initializer().name], [fetch.name for fetch in fetches]
-    graph = b.graph
+    """Run a program plainly, with an iteration limit, and with other inputs, where it may fail."""
+    program = random_program(seed, "half", "divide", "test")
+    graph = program.graph
     cfgraph.lower(graph)
     pair = Pair(lambda: graph)
-    feeds: dict[str, Any] = {f"{name}:0": _DTYPES[name](value) for name, value in start.items()}
-    shaped = {**feeds, "x:0": np.full(2, start["x"]), "y:0": np.full(3, start["y"])}
-    for values, limit in ((feeds, None), (feeds, 1), (feeds, 2), (shaped, None)):
-        pair.run([], targets=initializer)
-        tokens, compiled, *_ = pair.outcomes(names, values, max_iterations=limit)
+    zeros = dict.fromkeys(program.feeds, np.int32(0))
+    for feeds, limit in ((program.feeds, None), (program.feeds, 1), (zeros, 2), (zeros, None)):
+        pair.run([], targets=["init"])
+        tokens, compiled, *_ = pair.outcomes(
+            program.fetches, feeds, program.targets, max_iterations=limit
+        )
         assert not pair.fallback
         if disagreement(tokens, compiled):
             # of several failures without an order, either may be first in a run with effects
