@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -408,6 +408,27 @@ class Graph(Pictured):
         for node in going:
             self.connect(node, (), ())
             del self.nodes[node.name]
+
+    def remove_unread(
+        self, nodes: Iterable[Node], is_removable: Callable[[Node], bool]
+    ) -> list[Node]:
+        """Remove removable nodes that nothing reads, and then those that only they read.
+
+        Returns the removed nodes.
+        """
+
+        def is_unread(node: Node) -> bool:
+            return not node.uses and self.nodes.get(node.name) is node and is_removable(node)
+
+        removed: list[Node] = []
+        todo = list(filter(is_unread, dict.fromkeys(nodes)))
+        while todo:
+            node = todo.pop()
+            sources = dict.fromkeys(node.predecessors)
+            self.remove(node)
+            removed.append(node)
+            todo += filter(is_unread, sources)
+        return removed
 
     def unique_name(self, base: str) -> str:
         """A name not yet taken: `base`, or `base_1`, `base_2`, …"""

@@ -39,7 +39,6 @@ from cfgraph.passes.functionalize.unneeded_nodes import (
     dead_ends,
     drop_unneeded,
     drop_unread_primitives,
-    remove_unread,
     remove_with_sources,
 )
 from cfgraph.passes.lower.lower import drop_dangling_colocation
@@ -187,14 +186,8 @@ def _retry_decided(functionalizer: Functionalizer, decided: DecidedBranches) -> 
     unread = {node for node in graph if not node.uses}
     if not decided.drop_never_live(conditions):
         return []
-    unneeded = [
-        node
-        for node in graph
-        if not node.uses and node not in unread and functionalizer.is_droppable(node, conditions)
-    ]
-    removed = remove_unread(
-        graph,
-        unneeded,
+    removed = graph.remove_unread(
+        [node for node in graph if node not in unread],
         lambda node: node not in rules.fetched and functionalizer.is_droppable(node, conditions),
     )
     functionalizer.run()

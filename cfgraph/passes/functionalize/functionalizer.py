@@ -57,7 +57,6 @@ from cfgraph.passes.functionalize.report import (
 from cfgraph.passes.functionalize.unneeded_nodes import (
     always_has_value,
     is_input,
-    remove_unread,
 )
 
 _SUFFIXES: Final = ("cond", "body", "then", "else")
@@ -539,12 +538,7 @@ class _AnalysisRound:
                 node in candidates or self.owner.is_droppable(node, self.conditions)
             )
 
-        unread = [
-            node
-            for node in candidates
-            if not node.uses and node not in fetched and self.graph.nodes.get(node.name) is node
-        ]
-        return remove_unread(self.graph, unread, is_unneeded)
+        return self.graph.remove_unread(candidates, is_unneeded)
 
     def _droppable_copied(self, constants: Iterable[Node]) -> list[Node]:
         """Return the constants with copies in functions that need not stay outside."""

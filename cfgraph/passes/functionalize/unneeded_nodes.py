@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from cfgraph.analysis.deadness.deadness import Deadness
 from cfgraph.ir.graph import Graph, Node
@@ -50,8 +50,7 @@ def remove_with_sources(graph: Graph, nodes: Iterable[Node], conditions: Deadnes
 
     Inputs stay.
     """
-    removed = remove_unread(
-        graph,
+    removed = graph.remove_unread(
         nodes,
         lambda node: not (may_write(node) or is_input(node) or always_has_value(conditions, node)),
     )
@@ -64,20 +63,4 @@ def drop_unread_primitives(graph: Graph, fetched: Collection[Node]) -> list[str]
     def is_unneeded(node: Node) -> bool:
         return role_of(node) is not None and node not in fetched
 
-    unread = [node for node in graph if not node.uses and is_unneeded(node)]
-    return [node.name for node in remove_unread(graph, unread, is_unneeded)]
-
-
-def remove_unread(
-    graph: Graph, nodes: Iterable[Node], is_removable: Callable[[Node], bool]
-) -> list[Node]:
-    """Remove nodes, and then all removable nodes that only they read; return them."""
-    removed: list[Node] = []
-    todo = [*nodes]
-    while todo:
-        node = todo.pop()
-        sources = dict.fromkeys(node.predecessors)
-        graph.remove(node)
-        removed.append(node)
-        todo += [source for source in sources if not source.uses and is_removable(source)]
-    return removed
+    return [node.name for node in graph.remove_unread(graph, is_unneeded)]

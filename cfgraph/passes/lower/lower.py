@@ -49,21 +49,13 @@ from cfgraph.stack_position import LOCATORS, pass_position
 
 def remove_unread(graph: Graph, added: Iterable[Node]) -> None:
     """Remove added nodes that nothing reads, repeatedly; nodes with effects stay."""
-    candidates = {node: None for node in added if graph.nodes.get(node.name) is node}
-    todo = [node for node in candidates if _is_unused(node)]
-    while todo:
-        node = todo.pop()
-        sources = dict.fromkeys(node.predecessors)
-        del candidates[node]
-        graph.remove(node)
-        todo.extend(n for n in sources if n in candidates and _is_unused(n))
+    candidates = dict.fromkeys(added)
+    graph.remove_unread(candidates, lambda node: node in candidates and not _is_stateful(node))
 
 
-def _is_unused(node: Node) -> bool:
-    if node.uses:
-        return False
+def _is_stateful(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and not op.effects.stateful
+    return op is None or op.effects.stateful
 
 
 def drop_dangling_colocation(graph: Graph, added: Iterable[Node]) -> None:

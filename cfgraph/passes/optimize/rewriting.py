@@ -342,14 +342,7 @@ class RewriteContext:
 
     def discard(self, nodes: Iterable[Node]) -> None:
         """Remove unread nodes that do nothing when they run, and what only they read."""
-        todo = list(nodes)
-        while todo:
-            node = todo.pop()
-            if self.graph.nodes.get(node.name) is not node or not self.is_removable(node):
-                continue
-            sources = dict.fromkeys(node.predecessors)
-            self.graph.remove(node)
-            todo.extend(sources)
+        self.graph.remove_unread(nodes, self.is_removable)
 
     def is_removable(self, node: Node) -> bool:
         """True for an unread node without effects, and for one that never runs."""
