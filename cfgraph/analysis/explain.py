@@ -14,13 +14,13 @@ from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.deadness.formulas import TRUE
 from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.loops.path_conditions import PathConditions
+from cfgraph.ir.colocation import colocated_names
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, sends_by_recv, topological_order
 from cfgraph.ops.opdef.op import lookup, role_of
 
-_COLOCATED: Final = b"loc:@"
 _ALL: Final = "all of its inputs"
 _WAITS: Final[dict[Role | None, str]] = {
     Role.MERGE: "the first live data input",
@@ -169,13 +169,8 @@ def _waits(node: Node) -> str:
 
 def _device(node: Node) -> tuple[str, str]:
     """The device of a node and the origin of the request."""
-    groups = node.attrs.get("_class")
-    colocated = [
-        tensor.removeprefix(_COLOCATED).decode("utf-8", "backslashreplace")
-        for tensor in (groups if isinstance(groups, tuple) else ())
-        if isinstance(tensor, bytes) and tensor.startswith(_COLOCATED)
-    ]
-    reason = f"colocated with {', '.join(colocated)}" if colocated else ""
+    colocated = ", ".join(colocated_names(node.attrs))
+    reason = f"colocated with {colocated}" if colocated else ""
     if node.device:
         return node.device, " and ".join(filter(None, ["requested by the node", reason]))
     return "(any)", reason or "no request"

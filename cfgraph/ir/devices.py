@@ -16,8 +16,6 @@ _COMPONENT: Final = re.compile(
     r"|(?P<short>[cg]pu|[CG]PU):(?P<place>\d+|\*))"
 )
 
-# in the attribute `_class`: the node shares the device of the node with the name that follows
-COLOCATION_PREFIX: Final = b"loc:@"
 # longer names are parsed again each time, so that a file cannot fill the cache
 _MOST_CACHED: Final = 100
 

@@ -7,6 +7,7 @@ import pytest
 import cfgraph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
+from cfgraph.ir.serde.graph_def import graph_from_bytes, graph_to_proto
 from cfgraph.limits import limited
 from cfgraph.ops.opdef.op import function_calls, role_of
 from tests.analysis.graph_text import graph
@@ -40,6 +41,17 @@ def loop(
         n = Exit(i/Switch)
         y = Exit(x/Switch)
     """
+
+
+def test_each_copy_keeps_what_the_file_says_beside_the_attributes() -> None:
+    file = graph_to_proto(graph(loop()))
+    product = next(node for node in file.node if node.name == "product")
+    product.experimental_debug_info.original_node_names.append("source")
+    unrolled = graph_from_bytes(file.SerializeToString())
+    cfgraph.optimize(unrolled, fetches=["y:0"], unroll=5)
+    copies = [node for node in graph_to_proto(unrolled).node if node.op == "Mul"]
+    names = [[*node.experimental_debug_info.original_node_names] for node in copies]
+    assert names == [["source"]] * 3
 
 
 FUNCTIONAL = """

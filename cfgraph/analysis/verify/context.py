@@ -14,6 +14,7 @@ from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import AttrPlaceholder
+from cfgraph.ir.colocation import COLOCATION_ATTR
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
@@ -260,7 +261,7 @@ class VerifyContext:
     @cached_property
     def colocated(self) -> list[Node]:
         """The nodes with colocation constraints."""
-        return [node for node in self.nodes if "_class" in node.attrs]
+        return [node for node in self.nodes if COLOCATION_ATTR in node.attrs]
 
     @cached_property
     def devices(self) -> set[str]:

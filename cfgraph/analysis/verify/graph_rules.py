@@ -13,7 +13,7 @@ from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import PYTHON_TYPES, AttrPlaceholder, TensorValue, fits_kind, kind_text
-from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_name
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import NODE_NAME, misspelled_op_hint
@@ -394,7 +394,7 @@ def _is_constant(signature: Signature) -> bool:
 def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
     """Every colocation constraint names an existing node."""
     for node in subject.colocated:
-        groups = node.attrs["_class"]
+        groups = node.attrs[COLOCATION_ATTR]
         if groups is None:
             continue
         if not isinstance(groups, tuple):
@@ -402,10 +402,8 @@ def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
             yield Finding("CFG401", "warning", message, node.name)
             continue
         for group in groups:
-            if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
-                continue
-            name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
-            if name not in subject.graph.nodes:
+            name = colocated_name(group)
+            if name is not None and name not in subject.graph.nodes:
                 message = f"the node is colocated with {name!r}, which does not exist"
                 hint = subject.signatures.suggest(name, subject.graph.nodes)
                 yield Finding("CFG401", "warning", message, node.name, hint)

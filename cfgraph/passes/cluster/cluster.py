@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.analysis.liveness_rules import liveness_rule, require_liveness_mode
 from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
-from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.colocation import COLOCATION_ATTR, renamed_groups
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, name_list
@@ -264,9 +264,6 @@ def _unique_cluster_name(graph: Graph, number: int) -> str:
     return name
 
 
-_COLOCATION_ATTR: Final = "_class"
-
-
 def reorder_with_clusters(
     graph: Graph, order: Iterable[Node], added: Mapping[Node, list[Node]]
 ) -> None:
@@ -281,24 +278,14 @@ def reorder_with_clusters(
 
 def redirect_colocation(graph: Graph, launches: Mapping[str, str]) -> None:
     """Redirect colocation constraints from clustered nodes to their XlaLaunch."""
-    constrained = [node for node in graph if isinstance(node.attrs.get(_COLOCATION_ATTR), tuple)]
+    constrained = [node for node in graph if isinstance(node.attrs.get(COLOCATION_ATTR), tuple)]
+    removed = {name: launch for name, launch in launches.items() if name not in graph}
     for node in constrained:
-        groups = node.attrs[_COLOCATION_ATTR]
-        redirected = tuple(
-            dict.fromkeys(_redirected_group(group, graph, launches) for group in groups)
-        )
+        groups = node.attrs[COLOCATION_ATTR]
+        redirected = tuple(dict.fromkeys(renamed_groups(groups, removed.get)))
         if redirected != groups:
-            graph.set_attr(node, _COLOCATION_ATTR, redirected)
+            graph.set_attr(node, COLOCATION_ATTR, redirected)
     drop_dangling_colocation(graph, constrained)
-
-
-def _redirected_group(group: Any, graph: Graph, launches: Mapping[str, str]) -> Any:
-    if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
-        return group
-    name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")
-    if name in graph or name not in launches:
-        return group
-    return COLOCATION_PREFIX + launches[name].encode()
 
 
 # reasons that an additional XLA kernel would remove

@@ -17,6 +17,7 @@ from cfgraph.analysis.loops.cycle_graph import skip_transparent
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
+from cfgraph.ir.colocation import without_groups
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
@@ -25,11 +26,10 @@ from cfgraph.ops.opdef.op import is_cluster_call, lookup, may_write
 from cfgraph.ops.opdef.random_streams import GRAPH, call_annotations, draws
 from cfgraph.passes.cluster.formation.compilable import constant_values
 from cfgraph.passes.functionalize.function_body import ArgumentNames, base_dtypes
+from cfgraph.passes.node_copier import NodeCopier
 
 if TYPE_CHECKING:
     from cfgraph.passes.cluster.formation.cluster_plan import ClusterBody
-
-_COLOCATION_ATTR: Final = "_class"
 
 
 class GroupedArguments(NamedTuple):
@@ -133,8 +133,7 @@ def _without_placement(function: Function) -> Function:
     """Drop devices and colocation: the function runs on the device of its XlaLaunch."""
 
     def without_placement(node: BodyNode) -> BodyNode:
-        attrs = {key: value for key, value in node.attrs.items() if key != _COLOCATION_ATTR}
-        return replace(node, device="", attrs=attrs)
+        return replace(node, device="", attrs=without_groups(node.attrs))
 
     nodes = tuple(map(without_placement, function.definition.nodes))
     return Function(function.name, replace(function.definition, nodes=nodes))
@@ -221,27 +220,22 @@ def _inline_cluster(
     graph: Graph, call: Node, function: FunctionGraph, *, needs_pivot: bool
 ) -> tuple[Node, ...]:
     """Replace one call; `needs_pivot` ties nodes without inputs to the loop of the call."""
-    sources = dict(zip(function.arguments, call.inputs, strict=True))
-    clones: dict[Node, Node] = {}
+    copier = NodeCopier(graph)
+    arguments = {node.output(): x for node, x in zip(function.arguments, call.inputs, strict=True)}
+    copier.tensors.update(arguments)
     streams = GRAPH.inside(call)
     controls = list(call.controls)
     if needs_pivot and not controls and call.inputs:
         name = graph.unique_name(f"{call.name}/pivot")
         controls = [graph.add("Identity", call.inputs[0], name=name, device=call.device)]
     for node in function.graph:
-        if node not in sources:
+        if node.output() not in arguments:
             name = node.name if node.name not in graph else f"{call.name}/{node.name}"
-            attrs = dict(node.attrs)
+            attrs = node.attrs
             if draws(node, graph.functions):
-                attrs |= streams.annotations(node)
-            clones[node] = graph.create(
-                graph.unique_name(name), node.op, attrs=attrs, device=call.device
-            )
-
-    def inlined(tensor: Output) -> Output:
-        source = sources.get(tensor.node)
-        return Output(clones[tensor.node], tensor.port) if source is None else source
-
+                attrs = {**attrs, **streams.annotations(node)}
+            copier.copy(node, name, attrs, call.device)
+    clones, inlined = copier.copies, copier.output
     for node, clone in clones.items():
         inner = [clones[control] for control in node.controls]
         is_first = not inner and not any(tensor.node in clones for tensor in node.inputs)

@@ -22,6 +22,7 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_name, colocation_groups, without_groups
 from cfgraph.ir.dtypes import DType, resource
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.gc_pause import paused_gc
@@ -43,12 +44,11 @@ from cfgraph.passes.freeze.updates import awaited_updates, drop_updates
 from cfgraph.passes.freeze.values import ValuePassing, ValueType
 from cfgraph.passes.lower.lower import inline_calls, lower
 from cfgraph.passes.optimize.optimize import optimize, prune, remaining_names
-from cfgraph.passes.optimize.rewriting import Rewrite, colocated_name, is_function_of_inputs
+from cfgraph.passes.optimize.rewriting import Rewrite, is_function_of_inputs
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
 _BRANCHES: Final = "branches"
-_COLOCATION_ATTR: Final = "_class"
 _MAX_NAMES: Final = 4
 Key = tuple[str, str]
 
@@ -343,7 +343,7 @@ class _Freezer:
             found += [(node, self.values[key]) for node in group]
         for node, value in found:
             dtype = node.attr("dtype").base
-            attrs = {key: item for key, item in node.attrs.items() if key == _COLOCATION_ATTR}
+            attrs = {key: item for key, item in node.attrs.items() if key == COLOCATION_ATTR}
             tensor = TensorValue(np.asarray(value, dtype.numpy))
             graph.set_op(node, "Const", {"dtype": dtype, "value": tensor, **attrs})
         self._separate({node.name for node, _ in found})
@@ -353,13 +353,12 @@ class _Freezer:
     def _separate(self, constants: Collection[str]) -> None:
         """Drop the requests to be where these constants are, which can be anywhere."""
         for node in self.graph if constants else ():
-            groups = node.attrs.get(_COLOCATION_ATTR)
-            if isinstance(groups, tuple):
-                remaining = tuple(x for x in groups if colocated_name(x) not in constants)
-                if len(remaining) < len(groups):
-                    attrs = {k: v for k, v in node.attrs.items() if k != _COLOCATION_ATTR}
-                    attrs |= {_COLOCATION_ATTR: remaining} if remaining else {}
-                    self.graph.set_op(node, node.op, attrs)
+            groups = colocation_groups(node.attrs)
+            remaining = tuple(x for x in groups if colocated_name(x) not in constants)
+            if len(remaining) < len(groups):
+                attrs = without_groups(node.attrs)
+                attrs |= {COLOCATION_ATTR: remaining} if remaining else {}
+                self.graph.set_op(node, node.op, attrs)
 
     def _in_functions(self) -> Iterator[tuple[Key, FrozenVariable]]:
         """The variables of nodes in functions, whose accesses are not followed."""

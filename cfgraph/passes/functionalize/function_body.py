@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.colocation import without_groups
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
@@ -20,8 +21,8 @@ from cfgraph.ir.traversal import ancestors, reachable, topological_order
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import has_effect, is_a, lookup, makes_handle, may_write, role_of
 from cfgraph.ops.opdef.random_streams import GRAPH, draws
+from cfgraph.passes.node_copier import SourceCopier
 
-_COLOCATION_ATTR: Final = "_class"
 # nodes that are left out of bodies, and may wait for effects
 _OMITTED_ROLES: Final = (
     Role.SWITCH,
@@ -99,7 +100,7 @@ def unread_effects(
     ]
 
 
-class FunctionBodyWriter:
+class FunctionBodyWriter(SourceCopier):
     """The body of one function as it is written; `mapping` replaces tensors before their copy.
 
     Control edges from nodes in `ordered` are copied.
@@ -113,56 +114,27 @@ class FunctionBodyWriter:
         *,
         keep_devices: bool = False,
     ) -> None:
-        self.scratch = Graph()
-        self.scratch.functions = library
-        self.mapping = mapping
+        super().__init__(Graph(), mapping)
+        self.graph.functions = library
         self.ordered = ordered
         self.keep_devices = keep_devices
         self.inputs: dict[str, Output] = {}
-        self._copies: dict[Output, Output] = {}
-        self._clones: dict[Node, Node] = {}
 
     def argument(self, name: str, dtype: DType, *tensors: Output) -> None:
         """Add an argument for tensors of equal value."""
         attrs = {"dtype": dtype, "shape": UNKNOWN_SHAPE}
-        argument = self.scratch.create(name, "Placeholder", attrs=attrs).output()
+        argument = self.graph.create(name, "Placeholder", attrs=attrs).output()
         self.inputs[name] = argument
-        self._copies.update(dict.fromkeys(tensors, argument))
+        self.tensors.update(dict.fromkeys(tensors, argument))
 
     def constant(self, tensor: Output, source: Node) -> None:
         """Copy a constant into the body for a tensor."""
-        self._copies[tensor] = self._clone(source).output()
+        self.tensors[tensor] = (self.copies.get(source) or self.clone(source)).output()
 
-    def output(self, tensor: Output) -> Output:
-        """Return the copy of a tensor, after copying all nodes that it depends on."""
-        tensor = self.mapping(tensor)
-        if tensor not in self._copies:
-            self.node(tensor.node)
-        return self._copy(tensor)
-
-    def node(self, node: Node) -> None:
-        """Copy a node, after all nodes that it depends on."""
-        stack = [node]
-        while stack:
-            current = stack[-1]
-            if current in self._clones:
-                stack.pop()
-                continue
-            sources = [self.mapping(source) for source in current.inputs]
-            switches = [
-                tensor.node for tensor in current.inputs if role_of(tensor.node) is Role.SWITCH
-            ]
-            controls = list(dict.fromkeys(self._earlier([*current.controls, *switches])))
-            missing = [source.node for source in sources if not self._has_copy(source)]
-            missing += [control for control in controls if control not in self._clones]
-            if missing:
-                stack += missing
-                continue
-            stack.pop()
-            clone = self._clone(current)
-            self.scratch.connect(
-                clone, map(self._copy, sources), [self._clones[control] for control in controls]
-            )
+    def controls(self, node: Node) -> Collection[Node]:
+        """Return the effects that a copy waits for."""
+        switches = [tensor.node for tensor in node.inputs if role_of(tensor.node) is Role.SWITCH]
+        return dict.fromkeys(self._earlier([*node.controls, *switches]))
 
     def _earlier(self, controls: Iterable[Node]) -> Iterator[Node]:
         """Yield the nodes whose effects a node with these control inputs waits for."""
@@ -180,12 +152,12 @@ class FunctionBodyWriter:
     @property
     def copied(self) -> Collection[Node]:
         """The nodes of which the body has a copy."""
-        return self._clones.keys()
+        return self.copies.keys()
 
     @property
     def awaited_effects(self) -> list[Node]:
         """The nodes whose copies run even if no result needs them."""
-        clones = self._clones.items()
+        clones = self.copies.items()
         return [
             n for n, clone in clones if has_effect(clone) and (may_write(clone) or not clone.uses)
         ]
@@ -193,32 +165,18 @@ class FunctionBodyWriter:
     def effects(self, nodes: Iterable[Node]) -> None:
         """Copy nodes with effects, and what they depend on."""
         for node in nodes:
-            self.node(node)
+            self.copy_with_sources(node)
 
-    def _has_copy(self, tensor: Output) -> bool:
-        return tensor in self._copies or tensor.node in self._clones
-
-    def _copy(self, tensor: Output) -> Output:
-        copy = self._copies.get(tensor)
-        return Output(self._clones[tensor.node], tensor.port) if copy is None else copy
-
-    def _clone(self, node: Node) -> Node:
-        """Return the clone of a node, without inputs and colocation at first."""
-        clone = self._clones.get(node)
-        if clone is None:
-            attrs = {key: value for key, value in node.attrs.items() if key != _COLOCATION_ATTR}
-            if draws(node, self.scratch.functions):
-                attrs |= GRAPH.annotations(node)
-            name = self.scratch.unique_name(node.name)
-            device = node.device if self.keep_devices else ""
-            clone = self._clones[node] = self.scratch.create(
-                name, node.op, attrs=attrs, device=device
-            )
-            clone.origin = node.origin
-        return clone
+    def clone(self, node: Node) -> Node:
+        """Return the copy of a node, without inputs and colocation at first."""
+        attrs = without_groups(node.attrs)
+        if draws(node, self.graph.functions):
+            attrs |= GRAPH.annotations(node)
+        device = node.device if self.keep_devices else ""
+        return self.copy(node, node.name, attrs, device)
 
     def function(self, name: str, outputs: Mapping[str, Output]) -> Function:
-        """Return the function with these results, each from `output`.
+        """Return the function with these results, each from `value`.
 
         Its effects are its control outputs: what waits for the call waits for all of them. A result
         of a call in the body does not wait for the effects of that call.
@@ -226,20 +184,20 @@ class FunctionBodyWriter:
         returned = {tensor.node for tensor in outputs.values()}
         unread = [
             source
-            for source, clone in self._clones.items()
+            for source, clone in self.copies.items()
             if is_cheap_constant(clone) and not clone.uses and clone not in returned
         ]
         for source in unread:
-            self.scratch.remove(self._clones.pop(source))
+            self.graph.remove(self.copies.pop(source))
         used = {*self.inputs, *outputs}
         controls: dict[str, Node] = {}
         for number, source in enumerate(self.awaited_effects):
             label = f"effect_{number}"
             while label in used:
                 label += "_"
-            controls[label] = self._clones[source]
+            controls[label] = self.copies[source]
         return function_from_nodes(
-            name, self.scratch, self.inputs, outputs, controls, library=self.scratch.functions
+            name, self.graph, self.inputs, outputs, controls, library=self.graph.functions
         )
 
 

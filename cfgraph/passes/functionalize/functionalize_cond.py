@@ -274,11 +274,11 @@ def _branch_function(
         slot = region.slots[merge][branch]
         if port:
             value = TensorValue(np.array(slot, np.int32))
-            outputs[key] = body.scratch.add(
+            outputs[key] = body.graph.add(
                 "Const", name=f"{key}_index", dtype=int32, value=value
             ).output()
         else:
-            outputs[key] = body.output(merge.inputs[slot])
+            outputs[key] = body.value(merge.inputs[slot])
     return body.function(f"{name}_{label}", outputs)
 
 

@@ -14,7 +14,7 @@ An effect that both would need keeps the loop in lowered form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,6 +36,7 @@ from cfgraph.passes.functionalize.function_body import (
 )
 from cfgraph.passes.functionalize.region_rules import LoopCall, RegionRules
 from cfgraph.passes.functionalize.report import RegionRejected, region_rejected
+from cfgraph.passes.node_copier import SourceCopier
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class _LoopFunctionWriter:
     def condition(self, name: str) -> tuple[Function, list[Node]]:
         """Return the condition function, and its effects: those of every iteration."""
         body, _ = self._begin(EVERY_ITERATION)
-        function = body.function(name, {"holds": body.output(self.form.loop.cond.inputs[0])})
+        function = body.function(name, {"holds": body.value(self.form.loop.cond.inputs[0])})
         return function, body.awaited_effects
 
     def body(self, name: str) -> tuple[Function, list[Node]]:
@@ -149,7 +150,7 @@ class _LoopFunctionWriter:
         body, names = self._begin(BODY_ITERATIONS)
         updated = [variable.updated for variable in self.form.loop.variables]
         updated += [tensors[0] for tensors in self.inner[len(updated) :]]
-        outputs = [body.output(tensor) for tensor in updated]
+        outputs = [body.value(tensor) for tensor in updated]
         for node in body.copied:
             if must_run_once(node) and self.form.phases.get(node) == EVERY_ITERATION:
                 text = f"the body needs {node.name}, which runs once, before the condition"
@@ -217,10 +218,10 @@ def functionalize_while(
     staying = {*frame.exits, *tail.moved}
     removed = [*(node for node in form.phases if node not in staying), *frame.enters]
     graph.remove(*dict.fromkeys(removed))
-    return loop, [loop, *frame.exits, *tail.moved, *tail.copies.values()]
+    return loop, [loop, *frame.exits, *tail.moved, *tail.added]
 
 
-class _LoopTail:
+class _LoopTail(SourceCopier):
     """Moves the nodes of the last iteration behind a loop.
 
     They read results of the loop; what is computed in every iteration is computed again from them.
@@ -229,9 +230,12 @@ class _LoopTail:
     def __init__(
         self, graph: Graph, form: LoopForm, loop: Node, results: dict[Output, Output]
     ) -> None:
-        self.graph, self.form, self.loop, self.results = graph, form, loop, results
+        super().__init__(graph, _switched_value)
+        self.form = form
+        self.loop = self.copies[loop] = loop
         self.moved = dict.fromkeys(form.in_phase(LAST_ITERATION))
-        self.copies: dict[Node, Node] = {}
+        self.tensors.update(results)
+        self.copies.update((node, node) for node in self.moved)
 
     def move(self) -> None:
         """Connect the nodes of the last iteration to the results."""
@@ -251,39 +255,13 @@ class _LoopTail:
                 todo += dict.fromkeys(new)
         return [source for source in sources if source in self.moved]
 
-    def value(self, tensor: Output) -> Output:
-        """Return the tensor of the outer frame with the value of the last iteration."""
-        tensor = _switched_value(tensor)
-        stack = [tensor]
-        while stack:
-            current = stack[-1]
-            if current in self.results or current.node in self.moved:
-                stack.pop()
-                continue
-            node = current.node
-            sources = [_switched_value(source) for source in node.inputs]
-            missing = [each for each in sources if not self._is_known(each)]
-            if missing:
-                stack += missing
-                continue
-            stack.pop()
-            if node not in self.copies:
-                self.copies[node] = self.graph.create(
-                    self.graph.unique_name(f"{node.name}/last"),
-                    node.op,
-                    [self._known(source) for source in sources],
-                    [self.loop],
-                    dict(node.attrs),
-                    node.device,
-                )
-            self.results[current] = Output(self.copies[node], current.port)
-        return self._known(tensor)
+    def controls(self, node: Node) -> Collection[Node]:
+        """A copy waits for the loop."""
+        return [self.loop]
 
-    def _is_known(self, tensor: Output) -> bool:
-        return tensor in self.results or tensor.node in self.moved
-
-    def _known(self, tensor: Output) -> Output:
-        return self.results.get(tensor, tensor)
+    def clone(self, node: Node) -> Node:
+        """Add a copy of a node behind the loop, without edges at first."""
+        return self.copy(node, f"{node.name}/last", node.attrs, node.device)
 
 
 def _switches_read(node: Node) -> list[Node]:

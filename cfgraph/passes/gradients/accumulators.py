@@ -21,7 +21,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
-from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.colocation import COLOCATION_ATTR, colocation_group
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.op import SWAP_MEMORY_ATTR
@@ -122,7 +122,7 @@ def add_stack(top: GradientScope, name: str, x: Output) -> Output:
     attrs: dict[str, Any] = {
         "elem_type": x.dtype.base,
         "stack_name": name.encode(),
-        "_class": (COLOCATION_PREFIX + x.node.name.encode(),),
+        COLOCATION_ATTR: (colocation_group(x.node.name),),
     }
     size = top.const(-1, dtypes.int32)
     with top.ctx.on_device(x.node.device):

@@ -277,14 +277,6 @@ class GradientContext:
         self.static.infer(node)
         return node
 
-    def add_clone(self, node: Node, name: str) -> Node:
-        """Add a copy of a node without edges, named `name` below the name of the gradients."""
-        name = self.graph.unique_name(f"{self.name}/{name}")
-        clone = self.graph.create(name, node.op, attrs=dict(node.attrs), device=node.device)
-        self.added_nodes.append(clone)
-        self.static.copy(clone, node)
-        return clone
-
     def undo(self) -> None:
         """Remove all nodes that were added."""
         added = set(self.added_nodes)

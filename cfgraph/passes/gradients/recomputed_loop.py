@@ -22,7 +22,7 @@ from cfgraph.analysis.loops.branch_decisions import BranchDecision, PathConditio
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
-from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.colocation import COLOCATION_ATTR, colocation_group
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import downstream, reachable
@@ -34,6 +34,7 @@ from cfgraph.passes.gradients.context import GradientContext
 from cfgraph.passes.gradients.loop_gradient import has_gradient, reverse_loop
 from cfgraph.passes.gradients.reverse import ReverseMode
 from cfgraph.passes.gradients.scope import GradientScope
+from cfgraph.passes.node_copier import NodeCopier
 
 # the attribute of a TensorArray that frees each element when it is read
 CLEAR_AFTER_READ: Final = "clear_after_read"
@@ -157,7 +158,7 @@ class RecomputingLoopRule:
         for node in self._clones:
             if array_access(node) == "write" and effects.origin(node.inputs[0]).node not in clones:
                 flow = node.inputs[-1]
-                bypassed[COLOCATION_PREFIX + node.name.encode()] = flow.node
+                bypassed[colocation_group(node.name)] = flow.node
                 graph.replace_uses(node.output(), flow)
                 for reader in node.control_readers:
                     waits = [flow.node if item is node else item for item in reader.controls]
@@ -174,10 +175,10 @@ def _move_stacks(graph: Graph, bypassed: Mapping[bytes, Node]) -> None:
     """Colocate stacks of bypassed writes with the flow that they save instead."""
     for node in graph if bypassed else ():
         if is_a(node, StackHandle):
-            groups = node.attrs.get("_class", ())
+            groups = node.attrs.get(COLOCATION_ATTR, ())
             while groups and groups[0] in bypassed:
-                groups = (COLOCATION_PREFIX + bypassed[groups[0]].name.encode(),)
-                graph.set_attr(node, "_class", groups)
+                groups = (colocation_group(bypassed[groups[0]].name),)
+                graph.set_attr(node, COLOCATION_ATTR, groups)
 
 
 class RecomputedSegment:
@@ -261,27 +262,36 @@ def clone_loop(
 
     `entering` maps each input of the loop to the input of the clone.
     """
-    graph = ctx.graph
-    clones = {
-        node: ctx.add_clone(node, f"again/{node.name}")
-        for node in _loop_members(region)
-        if node not in skipped
-    }
-
-    def cloned(x: Output) -> Output:
-        while x.node in skipped:
-            x = x.node.inputs[1]
-        return Output(clones[x.node], x.port)
-
+    copier = _LoopCopier(ctx, skipped)
+    for node in _loop_members(region):
+        if node not in skipped:
+            copy = copier.copy(node, f"{ctx.name}/again/{node.name}", node.attrs, node.device)
+            ctx.static.copy(copy, node)
     enters = set(region.frame.enters)
-    for node, clone in clones.items():
-        if node in enters:
-            graph.connect(clone, map(entering, node.inputs), ())
-        else:
-            controls = [cloned(source.output()).node for source in node.controls]
-            graph.connect(clone, map(cloned, node.inputs), controls)
-    _name_frames(ctx, region, clones)
-    return _clone_region(region, region.outer, clones), clones
+    for node, clone in copier.copies.items():
+        read = entering if node in enters else copier.output
+        controls = () if node in enters else [copier.output(c.output()).node for c in node.controls]
+        ctx.graph.connect(clone, map(read, node.inputs), controls)
+    return _clone_region(region, region.outer, copier.copies), copier.copies
+
+
+class _LoopCopier(NodeCopier):
+    """Copies a loop without the skipped nodes, each of which forwards its input 1."""
+
+    def __init__(self, ctx: GradientContext, skipped: Collection[Node]) -> None:
+        super().__init__(ctx.graph, ctx.added_nodes)
+        self.ctx = ctx
+        self.skipped = skipped
+
+    def new_frame_name(self, name: bytes) -> bytes:
+        """A frame name that no other loop has."""
+        return self.ctx.frame_name(f"again/{name.decode('utf-8', 'backslashreplace')}").encode()
+
+    def output(self, tensor: Output) -> Output:
+        """The copy of a tensor, or of what a skipped node forwards."""
+        while tensor.node in self.skipped:
+            tensor = tensor.node.inputs[1]
+        return super().output(tensor)
 
 
 def _loop_members(region: Region) -> Iterator[Node]:
@@ -292,16 +302,6 @@ def _loop_members(region: Region) -> Iterator[Node]:
             yield from _loop_members(item)
         else:
             yield item
-
-
-def _name_frames(ctx: GradientContext, region: Region, clones: dict[Node, Node]) -> None:
-    frame = region.frame
-    name = ctx.frame_name(f"again/{frame.name}").encode()
-    for enter in frame.enters:
-        ctx.graph.set_attr(clones[enter], "frame_name", name)
-    for item in region.order:
-        if isinstance(item, Region):
-            _name_frames(ctx, item, clones)
 
 
 def _clone_region(region: Region, outer: Region | None, clones: dict[Node, Node]) -> Region:

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from cfgraph.ir.devices import COLOCATION_PREFIX, merge_device_names
+from cfgraph.ir.devices import merge_device_names
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.node import make_pair
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import remote_target
 from cfgraph.passes.lower.rewriter import LoweredOutput, Rewriter
+from cfgraph.passes.node_copier import NodeCopier
 
 _merged_device = lru_cache(maxsize=4096)(merge_device_names)
 
@@ -64,10 +64,10 @@ def inline_body(
 
     `argument` returns the tensor that replaces an argument; it is called for used arguments only.
     """
-    return _BodyCopier(rewriter, function, argument, scope).copy(outputs)
+    return _BodyCopier(rewriter, function, argument, scope).copy_body(outputs)
 
 
-class _BodyCopier:
+class _BodyCopier(NodeCopier):
     """Copies a function once."""
 
     def __init__(
@@ -77,19 +77,18 @@ class _BodyCopier:
         argument: Callable[[int], Output],
         scope: InlineScope,
     ) -> None:
+        super().__init__(rewriter.graph, rewriter.added)
         self.rewriter = rewriter
         self.function = function
         self.summary = rewriter.plan.summaries[function]
         self.argument = argument
         self.scope = scope
-        self.copies: dict[Node, Node] = {}
-        self.frame_names: dict[Any, bytes] = {}
 
-    def copy(self, outputs: int) -> InlinedBody:
+    def copy_body(self, outputs: int) -> InlinedBody:
         """Copy nodes, then edges; push functional nodes as call sites to lower next."""
         members = self.rewriter.plan.members(self.function, outputs)
         for node in members:
-            self.copies[node] = self.node(node)
+            self.copy_member(node)
         for node in members:
             self.connect(node, self.copies[node])
         self.rewriter.push(
@@ -109,35 +108,25 @@ class _BodyCopier:
         )
         return InlinedBody(returns, self.effects())
 
-    def node(self, node: Node) -> Node:
+    def copy_member(self, node: Node) -> None:
         """Copy a node without its edges."""
-        attrs = node.attrs
-        if self.summary.guarded_nodes and ROLES[node.op] is Role.ENTER:
-            attrs = {**attrs, "frame_name": self.frame_name(attrs.get("frame_name", b""))}
-        depth = self.summary.drawing.get(node)
+        attrs, depth = node.attrs, self.summary.drawing.get(node)
         if depth is not None:
             attrs = {**attrs, **self.scope.streams.annotations(node, depth)}
         device = _merged_device(node.device, self.scope.device)
-        name = f"{self.scope.prefix}/{node.name}"
-        copy = self.rewriter.create(name, node.op, attrs, device=device)
-        copy.origin = node.origin
-        return copy
+        self.copy(node, f"{self.scope.prefix}/{node.name}", attrs, device)
 
-    def frame_name(self, name: bytes) -> bytes:
-        """The name in this copy of a frame of the body."""
-        if name not in self.frame_names:
-            shown = name.decode("utf-8", "backslashreplace")
-            self.frame_names[name] = self.rewriter.unique_frame_name(f"{self.scope.prefix}/{shown}")
-        return self.frame_names[name]
+    def new_frame_name(self, name: bytes) -> bytes:
+        """A frame name of the call site that no other loop has."""
+        shown = name.decode("utf-8", "backslashreplace")
+        return self.rewriter.unique_frame_name(f"{self.scope.prefix}/{shown}")
 
     def connect(self, node: Node, copy: Node) -> None:
         """Connect a copy, to the pivot of the scope if to nothing else in it."""
         inputs = [self.output(x) for x in node.inputs]
         awaited = self.summary.awaited_inputs.get(node, ())
         controls = [self.copies[control] for control in (*node.controls, *awaited)]
-        if "_class" in copy.attrs:
-            colocation = self.renamed_colocation(copy.attrs["_class"])
-            copy.attrs = {**copy.attrs, "_class": colocation}
+        self.rename_groups(node, self.function.graph.nodes)
         has_inner_source = bool(controls) or any(x.node in self.copies for x in node.inputs)
         # a node that is lowered later does not wait for its inputs
         if not controls and (not has_inner_source or node in self.summary.functional_nodes):
@@ -150,7 +139,7 @@ class _BodyCopier:
             self.scope.orders_effects and node in self.summary.initial_effects
         ):
             self.add_pivot(controls)
-        self.rewriter.graph.connect(copy, inputs, controls)
+        self.graph.connect(copy, inputs, controls)
 
     def add_pivot(self, controls: list[Node]) -> None:
         """Add the pivot of the scope, if it has one."""
@@ -164,29 +153,17 @@ class _BodyCopier:
         assert pivot is not None
         return pivot
 
-    def output(self, x: Output) -> Output:
+    def output(self, tensor: Output) -> Output:
         """A tensor of the body in this copy."""
-        if x.node.op == ARG_OP:
-            return self.argument(x.node.attrs["index"])
-        tensor: Output = make_pair(Output, (self.copies[x.node], x.port))
-        return tensor
+        if tensor.node.op == ARG_OP:
+            return self.argument(tensor.node.attrs["index"])
+        return super().output(tensor)
 
-    def renamed_colocation(self, groups: Any) -> Any:
-        """Colocation groups, with the names of the nodes in this copy."""
-        if not isinstance(groups, tuple):
-            return groups
-        return tuple(self.renamed(group) for group in groups)
-
-    def renamed(self, group: Any) -> Any:
-        """A colocation group, with the name of its node in this copy."""
-        if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
-            return group
-        name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")
-        node = self.function.graph.nodes.get(name)
-        if node is None or (node.op != ARG_OP and node not in self.copies):
-            return group
-        target = self.output(Output(node)).node if node.op == ARG_OP else self.copies[node]
-        return COLOCATION_PREFIX + target.name.encode()
+    def copied_name(self, node: Node | None) -> str | None:
+        """The name of the copy of a node, or of the source of an argument."""
+        if node is not None and node.op == ARG_OP:
+            return self.output(node.output()).node.name
+        return super().copied_name(node)
 
     def effects(self) -> tuple[InlinedEffect, ...]:
         """The effects that a node which waits for the function has to wait for.

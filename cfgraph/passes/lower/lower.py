@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import Unsupported
-from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_name, without_groups
 from cfgraph.ir.function_graph import FunctionGraphs, is_polymorphic
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
@@ -61,20 +61,19 @@ def _is_stateful(node: Node) -> bool:
 def drop_dangling_colocation(graph: Graph, added: Iterable[Node]) -> None:
     """Drop colocation constraints of added nodes that name a missing node."""
     for node in added:
-        groups = node.attrs.get("_class")
+        groups = node.attrs.get(COLOCATION_ATTR)
         if not isinstance(groups, tuple):
             continue
         present = tuple(group for group in groups if not _is_dangling(graph, group))
         if not present:
-            node.attrs = {key: value for key, value in node.attrs.items() if key != "_class"}
+            node.attrs = without_groups(node.attrs)
         elif present != groups:
-            graph.set_attr(node, "_class", present)
+            graph.set_attr(node, COLOCATION_ATTR, present)
 
 
 def _is_dangling(graph: Graph, group: Any) -> bool:
-    if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
-        return False
-    return group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace") not in graph.nodes
+    name = colocated_name(group)
+    return name is not None and name not in graph.nodes
 
 
 def restore_order(graph: Graph, groups: Mapping[Node, list[Node]]) -> None:

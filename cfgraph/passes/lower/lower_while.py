@@ -26,6 +26,7 @@ import numpy as np
 from cfgraph.analysis.loops.frame import DEFAULT_PARALLEL_ITERATIONS
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.colocation import COLOCATION_ATTR
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.op import SWAP_MEMORY_ATTR
@@ -79,8 +80,8 @@ class LoopBuilder:
     def _enter(self, outer: Output, dtype: DType, *, constant: bool) -> Node:
         source = outer.node
         attrs: dict[str, Any] = {"T": dtype, **self._enter_attrs, "is_constant": constant}
-        if "_class" in source.attrs:
-            attrs["_class"] = source.attrs["_class"]
+        if COLOCATION_ATTR in source.attrs:
+            attrs[COLOCATION_ATTR] = source.attrs[COLOCATION_ATTR]
         controls = self.site.edge_controls(outer)
         return self.rewriter.add(
             f"{self.name}/Enter", "Enter", (outer,), controls, source.device, **attrs

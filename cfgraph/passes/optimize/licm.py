@@ -23,6 +23,7 @@ from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import is_a, is_identity, role_of
+from cfgraph.passes.node_copier import NodeCopier
 from cfgraph.passes.optimize.rewriting import RewriteContext, inherited_annotations
 
 RULE: Final = "licm"
@@ -67,13 +68,13 @@ def _move_out(context: RewriteContext, frame: Frame, members: list[Node]) -> Non
         found = _invariant(context, node, frame, invariants)
         if found is not None:
             invariants[node] = found
-    copies: dict[Node, Node] = {}
+    copier = NodeCopier(context.graph)
     for node in ordered:
         if context.graph.nodes.get(node.name) is not node or node not in invariants:
             continue
         last = any(use.node not in invariants for use in node.uses) or node in context.protected
         if last and _is_worthwhile(context, node, invariants[node]):
-            _replace(context, node, invariants, copies)
+            _replace(context, node, invariants, copier)
 
 
 def _invariant(
@@ -125,20 +126,25 @@ def _replace(
     context: RewriteContext,
     node: Node,
     invariants: Mapping[Node, _Invariant],
-    copies: dict[Node, Node],
+    copier: NodeCopier,
 ) -> None:
     """Read a node's value from before the loop."""
     graph, found = context.graph, invariants[node]
     # the Enter has left the graph if the nodes that read it have moved
     enter, outer = next(iter(found.enters.items()))
     waits = [] if context.frames.of[enter] is context.frames.root else [outer.node]
+    copier.tensors.update((each.output(), source) for each, source in found.enters.items())
     for moved in found.nodes:
-        if moved not in copies:
-            copies[moved] = _copy(context, moved, copies, [] if moved.inputs else waits)
+        if moved not in copier.copies:
+            inputs, controls = map(copier.output, moved.inputs), [] if moved.inputs else waits
+            name = f"{moved.name}/invariant"
+            copier.copy(moved, name, moved.attrs, moved.device, inputs, controls)
     types = registry.output_types(node) or []
     attrs: dict[str, Any] = {**_plain_attrs(enter), "T": types[0]}
     name = graph.unique_name(f"{node.name}/Enter")
-    entered = graph.create(name, "Enter", [copies[node].output()], (), attrs, node.device)
+    moved_value = copier.output(node.output())
+    entered = graph.create(name, "Enter", [moved_value], (), attrs, node.device)
+    copier.tensors[entered.output()] = moved_value
     context.log(RULE, node, node.op, entered.name)
     sources = node.predecessors
     if found.guards or node.control_readers or node in context.protected:
@@ -153,18 +159,3 @@ def _replace(
 
 def _plain_attrs(enter: Node) -> dict[str, Any]:
     return {key: value for key, value in enter.attrs.items() if key[:1] != "_"}
-
-
-def _copy(
-    context: RewriteContext, node: Node, copies: Mapping[Node, Node], controls: list[Node]
-) -> Node:
-    """A copy of an invariant node in the parent frame."""
-    graph = context.graph
-    inputs = [_outer(tensor, copies) for tensor in node.inputs]
-    name = graph.unique_name(f"{node.name}/invariant")
-    return graph.create(name, node.op, inputs, controls, dict(node.attrs), node.device)
-
-
-def _outer(tensor: Output, copies: Mapping[Node, Node]) -> Output:
-    copy = copies.get(tensor.node)
-    return tensor.node.inputs[0] if copy is None else copy.output(tensor.port)

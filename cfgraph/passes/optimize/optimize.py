@@ -20,7 +20,12 @@ from typing import Final
 
 from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.colocation import (
+    COLOCATION_ATTR,
+    colocated_name,
+    colocation_group,
+    colocation_groups,
+)
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, require_graph
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
@@ -34,7 +39,6 @@ from cfgraph.passes.optimize.rewriting import (
     KeptLoop,
     Rewrite,
     RewriteContext,
-    colocated_name,
 )
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
@@ -172,18 +176,16 @@ def _rename_groups(graph: Graph, removed: Mapping[str, Node]) -> None:
     """Name a group of colocated nodes by the first that remains, where its node was removed."""
     heads: dict[bytes, bytes] = {}
     for node in graph:
-        groups = node.attrs.get("_class")
-        if not isinstance(groups, tuple):
-            continue
+        groups = colocation_groups(node.attrs)
         for group in groups:
             head = removed.get(colocated_name(group) or "")
             if head is not None:
-                heads.setdefault(group, COLOCATION_PREFIX + node.name.encode())
+                heads.setdefault(group, colocation_group(node.name))
                 if head.device and not node.device:
                     graph.set_device(node, head.device)
         renamed = tuple(dict.fromkeys(heads.get(group, group) for group in groups))
         if renamed != groups:
-            graph.set_attr(node, "_class", renamed)
+            graph.set_attr(node, COLOCATION_ATTR, renamed)
 
 
 def _apply_rules(context: RewriteContext, rules: Collection[str], limit: int | None = None) -> None:

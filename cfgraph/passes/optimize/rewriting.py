@@ -16,7 +16,7 @@ from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
-from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_names
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
@@ -34,7 +34,6 @@ from cfgraph.ops.opdef.op import (
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.optimize.needs import is_still_needed
 
-_COLOCATION_ATTR: Final = "_class"
 _SHAPES_ATTR: Final = "_output_shapes"
 # nodes that a search for what must still run visits
 _MAX_VISITED: Final = 500
@@ -322,7 +321,7 @@ class RewriteContext:
         dtype = old.dtype
         if dtype is None or dtype.is_ref or source.dtype is not dtype:
             return False
-        if node.device not in ("", source.node.device) or node.attrs.get(_COLOCATION_ATTR):
+        if node.device not in ("", source.node.device) or node.attrs.get(COLOCATION_ATTR):
             return False
         dropped = [*(item.node for item in node.inputs if item != source), *node.controls]
         return self.has_same_liveness(old, source) and self.runs_before(dropped, source.node)
@@ -397,15 +396,6 @@ def _colocation_targets(graph: Graph) -> frozenset[Node]:
     """The nodes that colocation constraints of other nodes name."""
     found: set[Node] = set()
     for node in graph:
-        groups = node.attrs.get(_COLOCATION_ATTR)
-        names = map(colocated_name, groups if isinstance(groups, tuple) else ())
-        targets = (graph.nodes.get(name) for name in names if name is not None)
+        targets = map(graph.nodes.get, colocated_names(node.attrs))
         found.update(target for target in targets if target is not None and target is not node)
     return frozenset(found)
-
-
-def colocated_name(group: Any) -> str | None:
-    """The node that an element of a colocation attribute names, or None."""
-    if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
-        return None
-    return group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")

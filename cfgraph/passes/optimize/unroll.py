@@ -23,7 +23,6 @@ from cfgraph.analysis.loops.frames import FrameNames
 from cfgraph.analysis.loops.while_loop import WhileLoop, static_trip_count, while_loop
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
-from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.registry import ROLES
@@ -33,8 +32,9 @@ from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.opdef.op import has_effect, lookup, role_of
 from cfgraph.ops.opdef.random_streams import StreamScope, draws
 from cfgraph.passes.lower.lower import drop_dangling_colocation, remove_unread, restore_order
+from cfgraph.passes.node_copier import NodeCopier
 from cfgraph.passes.optimize.calls import named_state
-from cfgraph.passes.optimize.rewriting import KeptLoop, RewriteContext, colocated_name
+from cfgraph.passes.optimize.rewriting import KeptLoop, RewriteContext
 
 RULE: Final = "unroll"
 # nodes that an iteration replaces by their inputs
@@ -269,7 +269,7 @@ class LoopUnroller:
             check_deadline()
             parallel = self.frame.parallel_iterations
             barrier = barriers[number - parallel] if number >= parallel else None
-            iteration.copy(barrier)
+            iteration.copy_iteration(barrier)
             barriers.append(iteration.barrier() if self.count > parallel else None)
             if number < self.count:
                 iteration = iteration.next(loop)
@@ -286,20 +286,17 @@ class LoopUnroller:
         return added
 
 
-class IterationCopy:
+class IterationCopy(NodeCopier):
     """The copies of one iteration. `values` are the tensors that replace those of the loop."""
 
     def __init__(
         self, unroller: LoopUnroller, values: dict[Output, Output], added: list[Node], number: int
     ) -> None:
+        super().__init__(unroller.graph, added)
         self.unroller = unroller
-        self.graph = unroller.graph
         self.entered = values
         self.values = dict(values)
-        self.added = added
         self.number = number
-        self.copies: dict[Node, Node] = {}
-        self.frame_names: dict[Any, bytes] = {}
         is_last = number == unroller.count
         self.dead = unroller.dead_at_end if is_last else unroller.dead_in_body
 
@@ -310,7 +307,7 @@ class IterationCopy:
             values[variable.next_iteration.output()] = self.values[variable.next_iteration.output()]
         return IterationCopy(self.unroller, values, self.added, self.number + 1)
 
-    def copy(self, barrier: Node | None) -> None:
+    def copy_iteration(self, barrier: Node | None) -> None:
         """Copy the nodes that run in this iteration; its effects wait for the barrier."""
         back: list[Node] = []
         for node in self.unroller.nodes:
@@ -389,21 +386,18 @@ class IterationCopy:
 
     def _copy_node(self, node: Node, inputs: list[Output], barrier: Node | None) -> None:
         attrs = dict(node.attrs)
-        if role_of(node) is Role.ENTER:
-            attrs["frame_name"] = self._frame_name(attrs.get("frame_name"))
         if role_of(node) is Role.MERGE:
             live = [x for x in node.inputs if x not in self.dead]
             attrs["N"] = len(live)
-        if "_class" in attrs:
-            attrs["_class"] = self._colocation(attrs["_class"])
         if draws(node, self.unroller.context.library):
             depth = self.unroller.context.frames.of[node].depth - self.unroller.frame.depth
             attrs |= StreamScope(iterations=(self.number,)).annotations(node, depth)
         controls = self._controls(node)
         if barrier is not None and _is_ordered(node):
             controls.append(barrier)
-        copy = self._add(node.name, node.op, inputs, controls, attrs, node)
-        self.copies[node] = copy
+        name = f"{node.name}/iteration_{self.number}"
+        copy = self.copy(node, name, attrs, node.device, inputs, controls)
+        self.rename_groups(node, self.graph.nodes)
         for port in range(registry.output_count(node) or 0):
             self.values[node.output(port)] = copy.output(port)
 
@@ -439,22 +433,9 @@ class IterationCopy:
         """The inputs and control inputs that replace those of an Exit."""
         return self._live_inputs(node), self._controls(node)
 
-    def _frame_name(self, name: Any) -> bytes:
-        if name not in self.frame_names:
-            text = name if isinstance(name, bytes) else b""
-            made = f"/iteration_{self.number}".encode()
-            self.frame_names[name] = self.unroller.frame_names.unique(text + made)
-        return self.frame_names[name]
-
-    def _colocation(self, groups: Any) -> Any:
-        if not isinstance(groups, tuple):
-            return groups
-        renamed = []
-        for group in groups:
-            target = self.graph.nodes.get(colocated_name(group) or "")
-            copy = None if target is None else self.copies.get(target)
-            renamed.append(group if copy is None else COLOCATION_PREFIX + copy.name.encode())
-        return tuple(renamed)
+    def new_frame_name(self, name: bytes) -> bytes:
+        """The name of an inner frame in this iteration."""
+        return self.unroller.frame_names.unique(name + f"/iteration_{self.number}".encode())
 
     def barrier(self) -> Node | None:
         """A node that runs after all effects of this iteration, also after dead ones."""

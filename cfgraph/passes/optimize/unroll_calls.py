@@ -17,6 +17,7 @@ from cfgraph.analysis.loops.while_loop import static_trip_count
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func, TensorValue
+from cfgraph.ir.colocation import COLOCATION_ATTR
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
@@ -174,7 +175,7 @@ def _replace(context: RewriteContext, node: Node, count: int) -> list[Node]:
         calls.append(call)
         values = [call.output(port) for port in range(len(types))]
         controls = [call] if stateful or not types else []
-    attrs = {key: value for key, value in node.attrs.items() if key == "_class"}
+    attrs = {key: value for key, value in node.attrs.items() if key == COLOCATION_ATTR}
     _become_identity(graph, node, values, controls, types, attrs)
     return calls
 

@@ -26,6 +26,7 @@ from typing import Final
 
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir import registry
+from cfgraph.ir.colocation import without_groups
 from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
@@ -272,7 +273,7 @@ class EdgeCutter:
                 break
             node = source
         for each in reversed(chain):
-            attrs = {key: value for key, value in each.attrs.items() if key != "_class"}
+            attrs = without_groups(each.attrs)
             inputs = [self.on_device(tensor, device) for tensor in each.inputs]
             controls = self._local_controls(each, device)
             self._copies[each, device] = self.added.add(
@@ -338,8 +339,7 @@ class EdgeCutter:
         known = self._entry_tensors.get((enter, device))
         if known is None:
             outer = self._outer_entry_tensor(enter.inputs[0], device)
-            attrs = {key: value for key, value in enter.attrs.items() if key != "_class"}
-            attrs |= {"T": _known_dtype(outer), "is_constant": True}
+            attrs = without_groups(enter.attrs) | {"T": _known_dtype(outer), "is_constant": True}
             controls = self._local_controls(enter, device)
             name = f"{enter.name}/alive"
             node = self.added.add(name, "Enter", device, (outer,), controls, **attrs)

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Final
 
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported
-from cfgraph.ir.devices import COLOCATION_PREFIX, DeviceName, known_devices_hint, short_device_names
+from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_names
+from cfgraph.ir.devices import DeviceName, known_devices_hint, short_device_names
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.stacks import StackHandle
@@ -39,8 +40,8 @@ class ColocationGroups:
             if node in facts.special:
                 for edge in facts.colocation_edges(node):
                     (self.preferences if edge.is_preference else self.edges).append(edge)
-            if "_class" in node.attrs:
-                self._add_class_edges(node, node.attrs["_class"])
+            if COLOCATION_ATTR in node.attrs:
+                self._add_class_edges(node)
         for nodes in colocated:
             self.edges.extend(
                 ColocationEdge(nodes[0], node, "a rule to colocate") for node in nodes[1:]
@@ -115,17 +116,14 @@ class ColocationGroups:
             node = last.source if last.reader is node else last.reader
         return path[::-1]
 
-    def _add_class_edges(self, node: Node, classes: object) -> None:
-        """Read the `_class` of a node; nodes that name the same missing node are one group.
+    def _add_class_edges(self, node: Node) -> None:
+        """Read the groups of a node; nodes that name the same missing node are one group.
 
         That of a stack is a preference: any device can hold the values, at the cost of transfers.
         """
         is_stack = is_a(node, StackHandle)
         edges = self.preferences if is_stack else self.edges
-        for entry in classes if isinstance(classes, tuple) else ():
-            if not isinstance(entry, bytes) or not entry.startswith(COLOCATION_PREFIX):
-                continue
-            name = entry[len(COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
+        for name in colocated_names(node.attrs):
             target = self.graph.nodes.get(name) or self.missing.setdefault(name, node)
             if target is not node:
                 edges.append(ColocationEdge(target, node, "a class", is_preference=is_stack))
