@@ -116,7 +116,8 @@ def gradients(
         ignore_custom=ignore_custom,
         recompute=recompute,
     )
-    return _add_gradients(graph, request)
+    names, _ = _add_gradients(graph, request)
+    return names
 
 
 def gradient_with_flow(graph: Graph, y: str, x: str) -> tuple[str | None, GradientFlow]:
@@ -125,47 +126,51 @@ def gradient_with_flow(graph: Graph, y: str, x: str) -> tuple[str | None, Gradie
     Raises as `gradients` does.
     """
     flow = GradientFlow()
-    (name,) = _add_gradients(graph, DerivativeRequest([y], [x]), flow)
+    (name,), _ = _add_gradients(graph, DerivativeRequest([y], [x]), flow)
     return name, flow
 
 
 def _add_gradients(
     graph: Graph,
-    options: DerivativeRequest,
+    request: DerivativeRequest,
     flow: GradientFlow | None = None,
     reachable: Collection[str] = (),
-) -> list[str | None]:
-    """Add gradients, and record in `flow` where they end; the xs in `reachable` have one."""
+) -> tuple[list[str | None], tuple[str, ...]]:
+    """Add gradients, and record in `flow` where they end; the xs in `reachable` have one.
+
+    Returns the names of the gradients, and those of all added nodes.
+    """
     require_graph(graph)
-    ys, xs, stopped = options.ys, options.xs, options.stop_gradients
-    _require_valid_options(graph, options)
+    ys, xs, stopped = request.ys, request.xs, request.stop_gradients
+    _require_valid_request(graph, request)
     zeros = _reachable_through_functions(graph, ys, xs, stopped)
     with_gradient = _lowered_but_calls_with_gradient(graph)
     targets, sources = [graph.tensor(name) for name in ys], [graph.tensor(name) for name in xs]
-    request = GradientRequest(
+    resolved = GradientRequest(
         targets,
         sources,
-        _checked_weights(graph, targets, options.grad_ys),
+        _checked_weights(graph, targets, request.grad_ys),
         [graph.tensor(name) for name in stopped],
         [
             x
             for x in sources
-            if options.unconnected == "zero" or x.name in zeros or x.name in reachable
+            if request.unconnected == "zero" or x.name in zeros or x.name in reachable
         ],
-        options.swap_memory,
-        options.ignore_custom,
+        request.swap_memory,
+        request.ignore_custom,
         flow=flow,
     )
     with graph.paused_gc():
         results = (
-            differentiate(graph, request, reverse_loop)
-            if options.recompute is None
-            else differentiate_with_checkpoints(graph, request, options.recompute)
+            differentiate(graph, resolved, reverse_loop)
+            if request.recompute is None
+            else differentiate_with_checkpoints(graph, resolved, request.recompute)
         )
         require_valid_result(graph, "gradients")
-        if with_gradient:
-            lower(graph)
-    return [None if x is None else x.name for x in results]
+        lowered = lower(graph).names if with_gradient else {}
+    added = [name for node in resolved.added for name in lowered.get(node.name, (node.name,))]
+    names = [None if x is None else x.name for x in results]
+    return names, tuple(name for name in added if name in graph)
 
 
 def _gradient_position(frames: Sequence[FrameType]) -> StackPosition:
@@ -186,18 +191,18 @@ def _lowered_but_calls_with_gradient(graph: Graph) -> frozenset[str]:
     return with_gradient
 
 
-def _require_valid_options(graph: Graph, options: DerivativeRequest) -> None:
+def _require_valid_request(graph: Graph, request: DerivativeRequest) -> None:
     """Raise UsageError for invalid options, Unsupported for a partitioned graph."""
-    unconnected, recompute = options.unconnected, options.recompute
+    unconnected, recompute = request.unconnected, request.recompute
     if unconnected not in UNCONNECTED:
         message = f"unconnected is {unconnected!r}, expected one of {', '.join(UNCONNECTED)}"
         raise UsageError(message, hint="use none for None, zero for a tensor of zeros")
     if recompute not in (None, AUTO) and (not isinstance(recompute, int) or recompute < 1):
         message = f"recompute is {recompute!r}, expected a positive integer or {AUTO!r}"
         raise UsageError(message, hint="set the number of iterations between checkpoints")
-    if not options.ys or not options.xs:
+    if not request.ys or not request.xs:
         message = (
-            "no y to differentiate" if not options.ys else "no x to differentiate with respect to"
+            "no y to differentiate" if not request.ys else "no x to differentiate with respect to"
         )
         raise UsageError(message, hint="name at least one tensor")
     if is_partitioned(graph):
@@ -305,32 +310,25 @@ def derivatives(graph: Graph, request: DerivativeRequest) -> list[Derivative]:
     weights = None if request.grad_ys is None else list(request.grad_ys)
     opaque = OpaqueGradients.from_graph(graph, request.ys, xs, stops) if is_repeated else None
     results: list[Derivative] = []
-    scopes: set[str] = set()  # of the gradients; lowering adds nodes to others
     for number in range(1, request.order + 1):
-        names: list[str | None] = [None] * len(xs)
-        before = set(graph.nodes)
+        names, added = list[str | None]([None] * len(xs)), tuple[str, ...]()
         reachable = opaque.advance(weights) if opaque else frozenset[str]()
         if targets or number == 1:
             try:
                 step = replace(request, ys=targets, grad_ys=weights)
-                names = _add_gradients(graph, step, reachable=reachable if number > 1 else ())
+                names, added = _add_gradients(
+                    graph, step, reachable=reachable if number > 1 else ()
+                )
             except Unsupported as error:
                 _add_path(error, graph, targets, xs, stops)
                 raise
         multipliers = tuple(weights or [None] * len(targets))
-        scopes |= {_scope(name) for name in names if name is not None}
-        added = tuple(n for n in graph.nodes if n not in before and _scope(n) in scopes)
         ys = tuple(targets)
         results.append(
             Derivative(number, ys, tuple(xs), multipliers, tuple(stops), tuple(names), added)
         )
         targets, weights = [name for name in names if name is not None], None
     return results
-
-
-def _scope(name: str) -> str:
-    """The outermost scope of a node's name."""
-    return name.split("/", 1)[0]
 
 
 def _add_path(

@@ -190,6 +190,7 @@ class GradientContext:
         ignore_custom: bool,
         function: str = "",
         flow: GradientFlow | None = None,
+        added_nodes: list[Node] | None = None,
         call_rules: Mapping[str, Callable[..., InputGradients]] | None = None,
     ) -> None:
         self.graph = graph
@@ -203,7 +204,7 @@ class GradientContext:
         self.sources_of_shapes = ShapeSources(self.static, xs)
         self.name = _unique_name(graph)
         self.gradient_nodes: set[Node] = set()
-        self.added_nodes: list[Node] = []
+        self.added_nodes: list[Node] = [] if added_nodes is None else added_nodes
         self.naming: Naming = (self.name, "")
         self._last_naming: Naming = (self.name, "")
         self._frame_names = {frame.name for frame in frames.all}

@@ -47,7 +47,8 @@ class GradientRequest:
     values that loops save may be moved to host memory. With `ignore_custom`, a node that names a
     custom gradient uses the gradient of its op instead. `function` is empty, or the
     name of the function whose body is differentiated; the limit on expanded nodes applies then.
-    `flow` records the inputs that get no gradient. `call_rules` are the gradients of calls by the
+    `flow` records the inputs that get no gradient, and `added` the nodes that are added, in the
+    graph that is differentiated, too. `call_rules` are the gradients of calls by the
     name of the function, which need not exist.
     """
 
@@ -60,6 +61,7 @@ class GradientRequest:
     ignore_custom: bool = False
     function: str = ""
     flow: GradientFlow | None = None
+    added: list[Node] = field(default_factory=list)
     call_rules: Mapping[str, Callable[..., InputGradients]] = field(default_factory=dict)
 
 
@@ -318,6 +320,7 @@ def differentiate(
         ignore_custom=request.ignore_custom,
         function=request.function,
         flow=request.flow,
+        added_nodes=request.added,
         call_rules=request.call_rules,
     )
     scope = GradientScope(ctx)
