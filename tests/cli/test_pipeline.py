@@ -170,3 +170,28 @@ def test_every_command_that_transforms_is_a_pass(command: Any) -> None:
 def test_an_empty_pipeline_is_rejected(command: Any, graphs: Path) -> None:
     done = command("pipeline", graphs / "counter.pb", "-p", " ")
     assert (done.code, done.err.splitlines()[0]) == (2, "error: the pipeline is empty")
+
+
+def test_the_values_and_variables_of_freeze_are_those_of_its_verification(
+    command: Any, tmp_path: Path
+) -> None:
+    path, saved = tmp_path / "g.graph", tmp_path / "model"
+    path.write_text(
+        "x = Placeholder() {dtype=float32, shape=[]}\n"
+        "p = Placeholder() {dtype=bool, shape=[]}\n"
+        "s = Switch(x, p)\n"
+        "a = Neg(s)\n"
+        "b = Exp(s:1)\n"
+        "m = Merge(a, b)\n"
+        'v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}\n'
+        "r = ReadVariableOp(v) {dtype=float32}\n"
+        "y = Mul(m, r)\n"
+        "three = Const() {dtype=float32, value=float32[]:3}\n"
+        "init = AssignVariableOp(v, three)\n"
+    )
+    session = cfgraph.Session(cfgraph.load(path))
+    session.run([], targets=["init"])
+    cfgraph.save_variables(session.state, saved)
+    passes = f"freeze{{set=p=true fetch=y variables={saved}}}"
+    done = command("pipeline", path, "-p", passes, "--verify-each", "-o", tmp_path / "o.graph")
+    assert (done.code, "freeze changes no value, 4 cases" in done.err) == (0, True)

@@ -61,8 +61,13 @@ class PipelineObserver:
         """Copy the graph for the verification."""
         if not self.request.verify_each:
             return
-        fetches = getattr(step.options, "fetch", ())
-        runs = ComparedRuns.of_pass(self.runs.inputs, self.runs.cases, fetches)
+        # freeze has values of inputs and variables, and other passes may have feeds
+        fetches, values, feeds = (
+            getattr(step.options, name, ()) for name in ("fetch", "set", "feed")
+        )
+        variables = getattr(step.options, "variables", None) or self.runs.inputs.variables
+        inputs = self.runs.inputs.replace(variables=variables)
+        runs = ComparedRuns.of_pass(inputs, self.runs.cases, fetches, [*values, *feeds])
         with hidden_notes(bool(self.verdicts)):
             self._comparison = prepare_comparison(runs, self.source, self.names)
 
