@@ -216,8 +216,8 @@ class MatrixSolveLs(MatrixOp):
         check_solve_rows(matrix, rhs)
         if not regularizer >= 0:
             raise OpError(f"l2_regularizer must be >= 0, got {regularizer}")
-        if not fast:
-            return xp.linalg.pinv(matrix) @ rhs
+        if not fast:  # orthogonal transforms of an infinite column are NaN
+            return xp.linalg.pinv(matrix) @ xp.where(xp.isinf(rhs), rhs.dtype.type(xp.nan), rhs)
         adjoint_matrix, (rows, columns) = conjugate_transpose(matrix), matrix.shape[-2:]
         weight = xp.eye(min(rows, columns), dtype=matrix.dtype) * regularizer.astype(matrix.dtype)
         if rows >= columns:

@@ -302,6 +302,8 @@ class MaxPoolWithArgmax(ArgmaxPooling):
         x: Any,
     ) -> Any:
         fit = flat_window.fit(x)
+        if not x.size:
+            raise OpError(f"the image must not be empty, got shape {list(x.shape)}")
         best, where = first_maxima(xp, fit, x)
         offsets = np.indices(fit.window).reshape(len(fit.window), -1)
         index: Any = 0
@@ -334,8 +336,16 @@ class MaxPoolGradWithArgmax(ArgmaxPooling):
 
     @classmethod
     def kernel(
-        cls, xp: ModuleType, include_batch_in_index: bool, /, x: Any, dy: Any, index: Any
+        cls,
+        xp: ModuleType,
+        flat_window: Any,
+        include_batch_in_index: bool,
+        /,
+        x: Any,
+        dy: Any,
+        index: Any,
     ) -> Any:
+        flat_window.fit(x)
         check_pooled_shape("argmax", index, dy.shape)
         where = index if include_batch_in_index else index + cls.batches(xp, x.shape)
         check_argmax_indices(where, x.size)

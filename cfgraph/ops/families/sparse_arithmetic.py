@@ -187,21 +187,21 @@ class SparseAddGrad(Op):
 
 
 def _propagated(dy: Any, sources: Any, indices: Any) -> tuple[Any, int]:
-    """Gradients at indices, and their number, from those at sorted sources.
+    """Gradients at indices, and their number, from those at sources, both in one order.
 
     Raises OpError unless each source has a gradient.
     """
-    result, keys = np.zeros(len(indices), dy.dtype), row_keys(sources)
-    if dy.shape != (len(keys),):
-        raise OpError(f"there must be {len(keys)} gradients, got shape {list(dy.shape)}")
-    place = count = 0
+    if dy.shape != sources.shape[:1]:
+        raise OpError(f"there must be {len(sources)} gradients, got shape {list(dy.shape)}")
+    known = {key: place for place, key in enumerate(row_keys(sources))}
+    rows, places = list[int](), [-1]
     for row, key in enumerate(row_keys(indices)):
-        while place < len(keys) and keys[place] < key:
-            place += 1
-        if place < len(keys) and keys[place] == key:
-            result[row] = dy[place]
-            count += 1
-    return result, count
+        if (place := known.get(key, -1)) > places[-1]:
+            rows.append(row)
+            places.append(place)
+    result = np.zeros(len(indices), dy.dtype)
+    result[rows] = dy[places[1:]]
+    return result, len(rows)
 
 
 class SparseSlice(Op):
@@ -295,11 +295,9 @@ class SparseDenseCwise(Op, abstract=True):
 
 
 def _divide(x: Any, y: Any) -> Any:
-    if not np.issubdtype(x.dtype, np.integer):
-        return x / y
     if (y == 0).any():
-        raise OpError("Integer division by zero")
-    return truncated_quotient(x, y)
+        raise OpError("SparseDenseCwiseDiv cannot divide by zero")
+    return truncated_quotient(x, y) if np.issubdtype(x.dtype, np.integer) else x / y
 
 
 class SparseDenseCwiseAdd(SparseDenseCwise):

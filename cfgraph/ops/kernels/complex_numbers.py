@@ -38,7 +38,8 @@ def log1p(xp: ModuleType, x: Any) -> Any:
 
 def expm1(xp: ModuleType, x: Any) -> Any:
     """Exponential minus one."""
-    return _nan_where(xp, x.real == xp.inf, xp.expm1(x))
+    value = xp.expm1(x)
+    return _nan_where(xp, xp.isinf(value), value)
 
 
 def logistic(xp: ModuleType, x: Any) -> Any:

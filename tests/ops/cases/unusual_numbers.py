@@ -254,6 +254,7 @@ def same_or_nan(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
 for dtype in (np.complex64, np.complex128):
     for op in ("Sign", "Reciprocal", "Inv", "Expm1", "Sigmoid"):
         CASES.append(case(op, [PLANE.astype(dtype)], compare=same_or_nan))
+    CASES.append(case("Expm1", [np.array([1000 + 1j, 1 - 2j], dtype)], compare=same_or_nan))
     outside = PLANE[(PLANE != -1)].astype(dtype)
     CASES.append(case("Log1p", [outside], compare=same_or_nan))
     CASES.append(case("Rsqrt", [PLANE[PLANE.imag != 0].astype(dtype)], compare=same_or_nan))
@@ -308,6 +309,10 @@ uneven = {"strides": [1, 2, 1, 1], "padding": "SAME"}
 CASES.append(case("DepthwiseConv2dNative", SQUARES, uneven, error=True))
 deep = {"ksize": [1, 2, 2, 1], "strides": [1, 1, 1, 2], "padding": "SAME"}
 CASES += [case(op, SQUARES[:1], deep) for op in ("AvgPool", "MaxPoolWithArgmax")]
+CASES.append(case("MaxPoolWithArgmax", [np.ones((0, 4, 4, 1), F)], SQUARE, error=True))
+MAXIMA = [np.ones((1, 4, 4, 1), F), np.ones((1, 2, 2, 1), F), np.zeros((1, 2, 2, 1), int)]
+for wrong in ({"ksize": [1, 0, 2, 1]}, {"strides": [0, 2, 2, 1]}, {"ksize": [2, 2, 2, 1]}):
+    CASES.append(case("MaxPoolGradWithArgmax", MAXIMA, SQUARE | wrong, error=True))
 
 # indices that are repeated or out of order
 SET = [np.array([[0, 0], [0, 0]]), np.array([1, 2]), np.array([2, 2])]
@@ -333,7 +338,7 @@ for slopes, places, start, sliced in (
 ):
     inputs = [np.array(slopes), places, np.array(start), sliced]
     CASES.append(case("SparseSliceGrad", inputs, error=True))
-UNSORTED = np.array([[0, 1], [2, 0], [1, 3], [2, 2]])
+UNSORTED = np.array([[0, 1], [2, 2], [1, 3], [2, 3]])
 SUM = np.array([[0, 0], [0, 1], [1, 0], [1, 3], [2, 2], [2, 3]])
 CASES.append(case("SparseAddGrad", [np.arange(6, dtype=F), UNSORTED, SUM[::2].copy(), SUM]))
 CASES.append(case("SparseReorder", [np.zeros((3, 0), int), np.arange(3.0), np.zeros(0, int)]))
@@ -343,6 +348,12 @@ for bands, right in (((2, 3), (3, 0)), ((0, 2, 3), (0, 3, 2))):
 one_number = np.array([1 + 1j], np.complex128)
 CASES.append(case("ComplexAbs", [one_number], {"Tout": F}, error=True))
 CASES.append(case("MatrixSolveLs", [FACTORS[1], np.ones((2, 1)), D([0.5])], error=True))
+for sizes in ((3, 2), (2, 3)):
+    system = [np.arange(6.0).reshape(sizes) ** 2, np.array([[INF, 1], [2, 0], [1, 1]])[: sizes[0]]]
+    CASES.append(case("MatrixSolveLs", [*system, D(0.5)], {"fast": False}))
+for dtype in (F, np.float16, np.int32):
+    quotients = [CORNERS, np.array([1, 2], dtype), np.array([2, 2]), np.array([0, 1], dtype)]
+    CASES.append(case("SparseDenseCwiseDiv", quotients, error=True))
 padded = [np.int32(0), np.int32(-1), np.int32(-1), F([2])]
 CASES += [
     case("MatrixDiagV2", [NUMBERS[0], *padded], error=True),
