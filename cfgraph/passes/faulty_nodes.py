@@ -8,7 +8,7 @@ harm as long as the branch is removed, or never taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 from cfgraph.analysis.deadness.deadness import deadness
@@ -35,11 +35,11 @@ _REFERENCE = "Ref"
 _MAX_ROUNDS: Final = 32
 
 
-def defer_faults(graph: Graph, needed: Iterable[Node]) -> bool:
+def defer_faults(graph: Graph, needed: Iterable[Node], fetches: Collection[Output] = ()) -> bool:
     """Replace the faulty nodes of an invalid graph, and remove what `needed` does not depend on.
 
-    Returns true if a node was replaced. Raises InvalidInput for errors of other kinds. A valid
-    graph stays unchanged.
+    A node that is replaced has the outputs that nodes and `fetches` read. Returns true if there is
+    one. Raises InvalidInput for errors of other kinds. A valid graph stays unchanged.
     """
     if not _errors(graph):
         return False
@@ -54,7 +54,7 @@ def defer_faults(graph: Graph, needed: Iterable[Node]) -> bool:
             require_no_findings(errors)
         deferred = True
         for finding in {error.node: error for error in reversed(errors)}.values():
-            if finding.code not in _OF_ONE_NODE or not _defer(graph, finding):
+            if finding.code not in _OF_ONE_NODE or not _defer(graph, finding, fetches):
                 require_no_findings(errors)
     return deferred
 
@@ -63,11 +63,11 @@ def _errors(graph: Graph) -> list[Finding]:
     return [finding for finding in verify(graph) if finding.level == "error"]
 
 
-def _defer(graph: Graph, finding: Finding) -> bool:
+def _defer(graph: Graph, finding: Finding, fetches: Collection[Output]) -> bool:
     """Replace the node of a finding, in the graph or in a function; false if it is not found."""
     name = finding.node or ""
     if name in graph:
-        _replace(graph, graph[name], finding)
+        _replace(graph, graph[name], finding, fetches)
         return True
     first, _, inner = name.partition("/")
     function = graph.functions.get(first)
@@ -84,13 +84,14 @@ def _defer(graph: Graph, finding: Finding) -> bool:
     return True
 
 
-def _replace(graph: Graph, node: Node, finding: Finding) -> None:
+def _replace(graph: Graph, node: Node, finding: Finding, fetches: Collection[Output] = ()) -> None:
     """Replace a node; one that only forwards a reference forwards the value that it receives."""
     if _forwards_value_as_reference(node):
         graph.set_op(node, node.op.removeprefix(_REFERENCE), node.attrs)
         return
-    read = [use.node.inputs[use.slot].port + 1 for use in node.uses if use.slot >= 0]
-    count = max(output_count(node) or 0, *read, 0)
+    read = [use.node.inputs[use.slot] for use in node.uses if use.slot >= 0]
+    read += [tensor for tensor in fetches if tensor.node is node]
+    count = max(output_count(node) or 0, *(tensor.port + 1 for tensor in read), 0)
     inputs = [tensor.dtype or float32 for tensor in node.inputs]
     outputs = [_output_type(node.output(port)) for port in range(count)]
     attrs: dict[str, Any] = {"Tin": tuple(inputs), "Tout": tuple(outputs)}

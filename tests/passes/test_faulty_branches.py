@@ -122,6 +122,23 @@ def test_a_faulty_node_can_be_fetched_where_it_is_dead(folder: Path) -> None:
     assert session.run(["bn/cond/AssignSub"], feeds, allow_dead=True) == [None]
 
 
+@pytest.mark.parametrize("engine", ["auto", "compiled", "tokens"])
+def test_a_faulty_node_of_unknown_outputs_can_be_fetched(engine: str) -> None:
+    found = graph("""
+        x = Placeholder() {dtype=float32, shape=[]}
+        p = Placeholder() {dtype=bool, shape=[]}
+        s = Switch(x, p)
+        bad = _SwitchN(s:1, s:1) {T=float32}
+    """)
+    session = cfgraph.Session(found, engine=engine)
+    for fetch in ("bad", "bad:1"):
+        with pytest.raises(CfgraphError, match="is dead") as caught:
+            session.run([fetch], {"x": 1.0, "p": False})
+        assert caught.value.code == "CFG702"
+        with pytest.raises(InvalidInput, match="needs the attribute 'num_outs'"):
+            session.run([fetch], {"x": 1.0, "p": True})
+
+
 def test_a_table_keeps_its_initializer_though_a_branch_is_faulty() -> None:
     found = graph("""
         words = Placeholder() {dtype=string, shape=[?]}

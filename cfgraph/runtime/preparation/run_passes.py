@@ -47,7 +47,7 @@ def without_faults(spec: RunSpec) -> RunSpec | None:
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     run = _with_feeds(spec, copy, {tensor: _copied(tensor, copy) for tensor in spec.feeds})
     try:
-        if not defer_faults(copy, [*run.roots, *_nodes_of(run.feeds)]):
+        if not defer_faults(copy, [*run.roots, *_nodes_of(run.feeds)], run.fetches):
             return None
         lowered = lowered_copy(run)
         require_conditional_faults(lowered.graph, lowered.roots)
