@@ -18,7 +18,9 @@ def main(
     from cfgraph.console.transforms.freeze import FrozenGraph
     from cfgraph.console.transforms.transform import transform_file
 
-    request = request.replace(variables=inputs.variables, allow_io=inputs.allow_io)
+    request = request.replace(
+        variables=inputs.variables, allow_io=inputs.allow_io, feeds=inputs.feeds
+    )
     values = request.set if cases.verify else ()
     runs = ComparedRuns.of_pass(inputs, cases, request.fetch, values)
     raise options.Exit(transform_file(graph, FrozenGraph, request, outputs, runs))

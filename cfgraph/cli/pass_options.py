@@ -117,7 +117,7 @@ class PartitionOptions(OptionGroup):
 
 
 class FreezeOptions(OptionGroup):
-    """Options of `freeze`; the command also declares `variables` and `allow_io` for its runs."""
+    """Options of `freeze`; the command also declares the last three for its runs."""
 
     fetch: Annotated[
         list[str],
@@ -149,6 +149,7 @@ class FreezeOptions(OptionGroup):
     ] = False
     variables: str | None = None
     allow_io: bool = False
+    feeds: list[str] = field(default_factory=list)
 
 
 class FunctionalizeOptions(OptionGroup):

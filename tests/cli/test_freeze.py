@@ -73,6 +73,17 @@ def test_a_variable_that_stays_is_explained(command: Any, training: Path) -> Non
     assert "warning: no output needs a variable named u" in warned
 
 
+def test_a_case_has_the_values_of_variables(command: Any, training: Path) -> None:
+    case, out = training.parent / "case.npz", training.parent / "o.pb"
+    line = ("freeze", training, "--set", "is_training=false", "--fetch", "y", "--verify", "-o", out)
+    np.savez(case, **{"@variable::w": np.float32(3)})
+    done = command(*line, "--feeds", case)
+    assert done.code == 0, done.err
+    assert cfgraph.Session(cfgraph.load(out)).run(["y"], {"x": 4.0}) == [12.0]
+    np.savez(case, **{"@variable::other": np.float32(3)})
+    assert "no values of the variables w" in command(*line, "--feeds", case).err
+
+
 def test_missing_values_and_outputs_are_usage_errors(command: Any, training: Path) -> None:
     done = command("freeze", training, "--fetch", "y", "-o", "-")
     assert (done.code, "no values of the variables w" in done.err) == (2, True)

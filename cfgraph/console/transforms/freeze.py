@@ -22,9 +22,15 @@ from cfgraph.ir.node import node_name
 from cfgraph.ir.units import format_byte_size
 from cfgraph.passes.freeze.freeze import Frozen, FrozenVariable, freeze
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.feeds.case_files import read_case
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.io_policy import IoPolicy
-from cfgraph.runtime.restore import RequiredState, required_state, restore_for_graph
+from cfgraph.runtime.restore import (
+    RequiredState,
+    required_state,
+    restore_for_graph,
+    state_with_values,
+)
 
 _MAX_NAMES = 4
 
@@ -162,18 +168,23 @@ def _variable_json(item: FrozenVariable) -> dict[str, Any]:
 
 
 def _restored(graph: Graph, options: FreezeOptions, fetches: Sequence[str]) -> State | None:
-    """The values of the variables that the outputs need, or None if they need none."""
+    """The values of the variables that the outputs need, or None if they need none.
+
+    They are those of a path, then those of a case.
+    """
     required = required_state(graph, [graph[node_name(name)] for name in fetches])
     required = RequiredState(required.variables, tables=False)
     if required.is_empty:
         return None
-    path = options.variables
+    path, state = options.variables, None
     if path is not None:
         state = restore_for_graph(graph, path, required, IoPolicy(options.allow_io))
         require_restored(state, required, path)
+    values = read_case(options.feeds).variables
+    if values:
+        state = state_with_values(graph, state, values)
+    if state or required.variables is None:
         return state
-    if required.variables is None:
-        return None
     names = first_names([name for _, name in sorted(required.variables)], _MAX_NAMES)
     message = f"no values of the variables {names}"
     hint = "name the SavedModel or the checkpoint that has them: --variables PATH"
