@@ -49,15 +49,6 @@ def work_in_a_thread() -> None:
     thread.join()
 
 
-def print_forever() -> None:
-    def print_lines() -> None:
-        while True:
-            with suppress(BlockingIOError):
-                os.write(1, b"line\n" * 1000)
-
-    threading.Thread(target=print_lines, daemon=True).start()
-
-
 FAULTS: dict[str, Callable[[], Any]] = {
     "nothing": lambda: None,
     "fail": fail,
@@ -69,7 +60,6 @@ FAULTS: dict[str, Callable[[], Any]] = {
     "stop": lambda: signal.raise_signal(signal.SIGSTOP),
     "memory": take_memory,
     "work in a thread": work_in_a_thread,
-    "print forever": print_forever,
 }
 
 

@@ -106,11 +106,6 @@ def test_work_in_a_thread_of_the_process_is_no_silence(child: ChildProcess) -> N
     assert child.is_usable
 
 
-def test_a_process_that_prints_forever_answers(child: ChildProcess) -> None:
-    for fault in ("print forever", "nothing", "nothing"):
-        request(child, "fault", fault=fault)
-
-
 def test_an_answer_beyond_the_memory_limit_is_not_read(child: ChildProcess) -> None:
     request(child, "fault", fault="nothing")
     with limited(max_memory=1 << 20), pytest.raises(ProcessLost, match="are not an answer"):
