@@ -17,7 +17,7 @@ AGREE_LOG ?= agree.jsonl
 # of `make test`: a backend or an integration, whose tests it runs instead of the core's
 RANK ?=
 
-.PHONY: help demo test sweep fuzz agree lint docs bench gpu format clean
+.PHONY: help demo test sweep fuzz agree lint generate docs bench gpu format clean
 .NOTPARALLEL:
 # where it is set, each process that a test starts compiles all of cfgraph again
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,6 +30,7 @@ help:
 	@echo 'make fuzz    run FUZZ_COUNT mutated inputs through all commands'
 	@echo 'make agree   run AGREE_COUNT random programs in TensorFlow and cfgraph'
 	@echo 'make lint    ruff, mypy, and the budgets of lines'
+	@echo 'make generate update the generated files'
 	@echo 'make docs    build the documentation site in build/site'
 	@echo 'make bench   measure, side by side with TensorFlow'
 	@echo 'make gpu     run the tests that need a GPU, and measure it'
@@ -57,6 +58,13 @@ lint: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tests/measures.py --check
+
+# what is generated and kept in git: indexes, man pages, schemas, and pages
+GENERATED := tests/ops/test_op_index.py tests/ops/test_declared_ops.py tests/test_extension_index.py \
+	tests/test_man_pages.py tests/cli/test_configuration_schema.py tests/cli/test_configuration.py tests/test_ops_page.py
+
+generate: .venv/ready-$(or $(EXTRAS),test)
+	$(BIN)/python -m pytest -q --update $(GENERATED)
 
 docs: .venv/ready-$(or $(EXTRAS),$(DOCS))
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -1,4 +1,4 @@
-"""What backends and integrations provide, by kind and name; `pytest --update` writes this file."""
+"""What backends and integrations provide, by kind and name; `make generate` writes this file."""
 
 from typing import Final
 

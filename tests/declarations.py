@@ -1,14 +1,17 @@
 """The signatures of TensorFlow's ops that have no class here, for `cfgraph/ops/declarations.txt`.
 
-The file starts with frequent attributes, which `$N` stands for, and an empty line.
+The file starts with frequent attributes and their keys, and an empty line. A key depends on its
+attribute alone, so that an op that is added or dropped changes its own line.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
@@ -16,23 +19,57 @@ from cfgraph.ir.serde.attrs import decode_attr
 from cfgraph.ir.shapes import Shape
 
 
-def as_text(op_defs: Iterable[Any], implemented: Iterable[str]) -> str:
-    """A line for each `OpDef` whose name is not implemented, in the order of names."""
+class Declaration(NamedTuple):
+    """The line of an op: its name, with `!` if it is stateful, its arguments, and attributes."""
+
+    name: str
+    arguments: str
+    attrs: tuple[str, ...]
+
+
+def of_tensorflow(op_defs: Iterable[Any]) -> list[Declaration]:
+    """The declarations of `OpDef`s."""
+    return [
+        Declaration(
+            f"{op_def.name}{'!' * op_def.is_stateful}",
+            f"{','.join(map(_arg, op_def.input_arg))}->{','.join(map(_arg, op_def.output_arg))}",
+            tuple(map(_attr, op_def.attr)),
+        )
+        for op_def in op_defs
+    ]
+
+
+def of_text(text: str) -> list[Declaration]:
+    """The declarations of the file."""
+    head, _, ops = text.partition("\n\n")
+    frequent = dict(line.split(" ", 1) for line in head.splitlines())
+    found = []
+    for line in ops.splitlines():
+        name, _, rest = line.partition(" ")
+        arguments, _, attrs = rest.partition("|")
+        split = (frequent.get(text, text) for text in split_outside_brackets(attrs))
+        found.append(Declaration(name, arguments, tuple(split)))
+    return found
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """Split at commas, except in brackets and quotes."""
+    return re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|\([^)]*\)|'[^']*'|[^,])+", text)
+
+
+def as_text(declared: Iterable[Declaration], implemented: Iterable[str]) -> str:
+    """A line for each op that is not implemented, in the order of names."""
     names = set(implemented)
-    chosen = sorted((x for x in op_defs if x.name not in names), key=lambda x: str(x.name))
-    attrs = Counter(_attr(attr) for op_def in chosen for attr in op_def.attr)
-    often = [text for text, count in attrs.most_common() if count > 2 and len(text) > 10]
-    number = {text: f"${place}" for place, text in enumerate(often)}
-    rows = [*often, "", *(_line(op_def, number) for op_def in chosen)]
+    chosen = sorted(item for item in declared if item.name.removesuffix("!") not in names)
+    attrs = Counter(attr for item in chosen for attr in item.attrs)
+    often = sorted(text for text, count in attrs.items() if count > 2 and len(text) > 10)
+    keys = {text: f"${zlib.crc32(text.encode()) & 0xFFFF:04x}" for text in often}
+    assert len({*keys.values()}) == len(keys), "two attributes have one key"
+    rows = [*(f"{keys[text]} {text}" for text in often), ""]
+    for name, arguments, found in chosen:
+        listed = ",".join(keys.get(text, text) for text in found)
+        rows.append(f"{name} {arguments}|{listed}" if listed else f"{name} {arguments}")
     return "".join(f"{row}\n" for row in rows)
-
-
-def _line(op_def: Any, number: Mapping[str, str]) -> str:
-    inputs = ",".join(map(_arg, op_def.input_arg))
-    outputs = ",".join(map(_arg, op_def.output_arg))
-    signature = f"{op_def.name}{'!' * op_def.is_stateful} {inputs}->{outputs}"
-    attrs = ",".join(number.get(text, text) for text in map(_attr, op_def.attr))
-    return f"{signature}|{attrs}" if attrs else signature
 
 
 def _arg(arg: Any) -> str:

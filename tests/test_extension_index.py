@@ -16,7 +16,7 @@ from cfgraph.extensions import extension
 INDEX = Path(cfgraph.__file__).parent / "extension_index.py"
 BANDS = ("backends", "integrations")
 HEADER = '''\
-"""What backends and integrations provide, by kind and name; `pytest --update` writes this file."""
+"""What backends and integrations provide, by kind and name; `make generate` writes this file."""
 
 from typing import Final
 
@@ -45,7 +45,7 @@ def test_the_index_lists_what_each_package_provides(update: bool) -> None:
     text = generated_index()
     if update:
         INDEX.write_text(text, encoding="utf-8")
-    assert INDEX.read_text(encoding="utf-8") == text, "pytest --update"
+    assert INDEX.read_text(encoding="utf-8") == text, "make generate"
 
 
 @pytest.mark.parametrize(

@@ -29,4 +29,4 @@ def test_the_page_of_ops_lists_those_that_tensorflow_registers(root: Path, updat
     text = as_markdown(registered_for_cpus())
     if update:
         page.write_text(text)
-    assert page.read_text() == text, "pytest --update tests/test_ops_page.py"
+    assert page.read_text() == text, "make generate"

@@ -101,6 +101,9 @@ class _Definitions(dict[str, Any]):
 
     def register(self, name: str, definition: Any) -> None:
         module = definition.__module__
+        if name in self.declared:  # a class replaces what TensorFlow's declaration stands for
+            self.declared.remove(name)
+            del self[name]
         if name in self or name in self._staged or self.index.get(name, module) != module:
             message = f"op {name!r} is defined twice"
             raise ValueError(message)

@@ -2,7 +2,7 @@
 
 Those of TensorFlow are in `declarations.txt`; an OpList or a SavedModel declares others. The text
 has a line for each op: `Name! inputs->outputs|attributes`, where `!` marks a
-stateful op, and `$N` stands for line N of the first part of the file.
+stateful op, and `$KEY` stands for an attribute of the first part of the file.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ class DeclaredOp(Op, abstract=True):
 
 
 @cache
-def _declarations() -> tuple[list[str], dict[str, str]]:
-    """The frequent attributes, and the rest of the line of each op by name."""
+def _declarations() -> tuple[dict[str, str], dict[str, str]]:
+    """The frequent attributes by key, and the rest of the line of each op by name."""
     text = files(__package__).joinpath("declarations.txt").read_text("utf-8")
     attrs, _, ops = text.partition("\n\n")
-    lines = (line.partition(" ") for line in ops.splitlines())
-    return attrs.splitlines(), {name: signature for name, _, signature in lines}
+    keys, names = (
+        {name: rest for name, _, rest in (line.partition(" ") for line in part.splitlines())}
+        for part in (attrs, ops)
+    )
+    return keys, names
 
 
 def declared_op(name: str) -> type[DeclaredOp] | None:
@@ -46,7 +49,7 @@ def declared_op(name: str) -> type[DeclaredOp] | None:
 
     Declared.__name__ = Declared.__qualname__ = Declared.name = name
     Declared.signature = signature
-    Declared.attrs = re.sub(r"\$(\d+)", lambda match: frequent[int(match[1])], attrs)
+    Declared.attrs = re.sub(r"\$\w+", lambda match: frequent[match[0]], attrs)
     Declared.effects = SideEffects(stateful=stateful)
     return Declared
 

@@ -66,7 +66,10 @@ class Case:
 def case(
     op: str, inputs: Sequence[Any] = (), attrs: dict[str, Any] | None = None, **more: Any
 ) -> Case:
-    """A case; inputs may be anything `np.asarray` takes, text becomes an array of bytes."""
+    """A case; inputs may be anything `np.asarray` takes, text becomes an array of bytes.
+
+    An attribute that is a type is a NumPy type (`np.float32`) or a `DType`, a text is a string.
+    """
     encoded = {key: _attr(value) for key, value in (attrs or {}).items()}
     return Case(op, tuple(map(_array, inputs)), encoded, **more)
 

@@ -41,7 +41,7 @@ def test_all_ops_of_tensorflow_are_known(update: bool) -> None:
     # in a process of its own: the converter of TensorFlow Lite registers more ops
     listed = subprocess.run([sys.executable, "-c", _LIST_OPS], capture_output=True, check=True)
     ops = op_def_pb2.OpList.FromString(listed.stdout).op
-    text = declarations.as_text(ops, registry.op_names())
+    text = declarations.as_text(declarations.of_tensorflow(ops), registry.op_names())
     if update:
         DECLARATIONS.write_text(text, encoding="utf-8")
     assert DECLARATIONS.read_text(encoding="utf-8") == text
@@ -55,12 +55,41 @@ def _is_stateful(name: str) -> bool:
     return op is None or op.effects.stateful or name not in declared_names()
 
 
+def test_an_op_with_a_class_is_not_declared(update: bool) -> None:
+    text = DECLARATIONS.read_text(encoding="utf-8")
+    names = registry.op_names()
+    declared = declarations.of_text(text)
+    rest = declarations.as_text(declared, names)
+    if update:
+        DECLARATIONS.write_text(rest, encoding="utf-8")
+        return
+    both = {item.name.removesuffix("!") for item in declared} & {*names}
+    assert not both, f"ops have a class and are declared: {sorted(both)}; run `make generate`"
+    assert rest == text
+
+
 def test_the_declarations_are_small_and_parse() -> None:
     assert DECLARATIONS.stat().st_size < 150_000
     ops = [lookup(name) for name in declared_names()]
     assert len(ops) > 1000
     assert all(op and op.parsed() and not op.compilation.runnable for op in ops)
     assert not {*declared_names()} & {*registry.op_names()}
+
+
+# a family that is written after the declaration was read, before the index lists it
+REPLACED = """
+import cfgraph.ops
+from cfgraph.ops.opdef.op import Op, lookup
+assert not lookup("CudnnRNNV3").compilation.runnable
+class CudnnRNNV3(Op):
+    signature = "x: T -> y: T"
+    function = staticmethod(lambda x: x)
+assert lookup("CudnnRNNV3") is CudnnRNNV3
+"""
+
+
+def test_a_class_replaces_the_declaration_of_its_op() -> None:
+    subprocess.run([sys.executable, "-c", REPLACED], check=True)
 
 
 def test_a_graph_with_a_declared_op_passes_every_pass() -> None:

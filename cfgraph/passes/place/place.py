@@ -24,6 +24,7 @@ from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.passes.place.constraints import ColocationGroups, DeviceConstraints, satisfies_request
+from cfgraph.passes.place.device_scheduler import DeviceScheduler
 from cfgraph.passes.place.op_placement import PlacementFacts
 from cfgraph.passes.place.rules import (
     PLACEMENT_SCHEMA,
@@ -31,7 +32,6 @@ from cfgraph.passes.place.rules import (
     PlacementRulesLike,
     RuleMatches,
 )
-from cfgraph.passes.place.schedule import DeviceScheduler
 from cfgraph.stack_position import LOCATORS, pass_position
 
 # late imports: lowering loads the gradients, and few graphs on several devices need it
