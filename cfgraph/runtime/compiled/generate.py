@@ -41,7 +41,6 @@ from cfgraph.ir.role import (
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import identity
 from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
-from cfgraph.runtime.compiled.outlining import outline_regions
 from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
 from cfgraph.runtime.compiled.schedule import Item, LoopInvariants, Scheduler, WriterCoroutine
 from cfgraph.runtime.engine.plan import NodePlan, Plan
@@ -116,8 +115,7 @@ class CodeGenerator:
         ]
         program.add(f"return ({fields})", outputs)
         program.block.end = len(program.lines) - 1
-        if program.is_too_deep and self.transfers is None:
-            outline_regions(program)
+        program.require_depth()
         # items refer to the generator: without this they wait for the garbage collector
         for items in (self.items, self.items_of, self.loop_items, self.test_items):
             items.clear()
