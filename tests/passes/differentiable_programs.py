@@ -1,4 +1,7 @@
-"""Random smooth programs with nested conditionals and loops, as graphs and in plain Python."""
+"""Random smooth programs with nested conditionals and loops, as graphs and in plain Python.
+
+In Python a number carries its derivatives of both orders.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import math
 import random
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 import cfgraph
 
@@ -15,31 +20,56 @@ UNARY = ("sin", "tanh", "half")
 BINARY = ("add", "sub", "mul")
 
 
-class PythonAlgebra:
-    """Python's own numbers and control flow."""
+class Jet:
+    """A number with its gradient and Hessian with respect to the inputs."""
 
-    def sin(self, x: float) -> float:
-        return math.sin(x)
+    def __init__(self, value: float, first: Any, second: Any) -> None:
+        self.value, self.first, self.second = value, first, second
 
-    def tanh(self, x: float) -> float:
-        return math.tanh(x)
+    def through(self, value: float, slope: float, bend: float) -> Jet:
+        """A smooth function of the number, by its derivatives at it."""
+        outer = np.outer(self.first, self.first)
+        return Jet(value, slope * self.first, slope * self.second + bend * outer)
 
-    def half(self, x: float) -> float:
-        return 0.5 * x
+    def __add__(self, other: Jet) -> Jet:
+        first, second = self.first + other.first, self.second + other.second
+        return Jet(self.value + other.value, first, second)
 
-    def add(self, x: float, y: float) -> float:
+    def __mul__(self, other: Jet) -> Jet:
+        cross = np.outer(self.first, other.first)
+        return Jet(
+            self.value * other.value,
+            self.value * other.first + other.value * self.first,
+            self.value * other.second + other.value * self.second + cross + cross.T,
+        )
+
+
+class JetAlgebra:
+    """Python's control flow over numbers with derivatives."""
+
+    def sin(self, x: Jet) -> Jet:
+        return x.through(math.sin(x.value), math.cos(x.value), -math.sin(x.value))
+
+    def tanh(self, x: Jet) -> Jet:
+        y = math.tanh(x.value)
+        return x.through(y, 1 - y * y, -2 * y * (1 - y * y))
+
+    def half(self, x: Jet) -> Jet:
+        return x.through(0.5 * x.value, 0.5, 0.0)
+
+    def add(self, x: Jet, y: Jet) -> Jet:
         return x + y
 
-    def sub(self, x: float, y: float) -> float:
-        return x - y
+    def sub(self, x: Jet, y: Jet) -> Jet:
+        return x + y.through(-y.value, -1.0, 0.0)
 
-    def mul(self, x: float, y: float) -> float:
+    def mul(self, x: Jet, y: Jet) -> Jet:
         return x * y
 
-    def choose(self, flag: bool, first: Any, second: Any) -> float:
-        return float(first() if flag else second())
+    def choose(self, flag: bool, first: Any, second: Any) -> Any:
+        return first() if flag else second()
 
-    def loop(self, count: int, body: Any, start: list[float]) -> list[float]:
+    def loop(self, count: int, body: Any, start: list[Any]) -> list[Any]:
         values = start
         for step in range(count):
             values = body(step % 2 == 0, values)
@@ -160,40 +190,42 @@ class SmoothProgramAuthor:
 
 
 class SmoothProgram:
-    """A random program of two numbers x and w, a flag and a count."""
+    """A random program of two numbers x and w, a flag, and a count."""
+
+    XS: tuple[str, ...] = ("x:0", "w:0")
+    COUNTS: tuple[int, ...] = (0, 1, 2, 3)
+    author: type[SmoothProgramAuthor] = SmoothProgramAuthor
+    algebra: type[GraphAlgebra] = GraphAlgebra
+    python: type[JetAlgebra] = JetAlgebra
 
     def __init__(self, seed: int, depth: int = 2) -> None:
-        author = SmoothProgramAuthor(seed)
-        self.block = author.block(depth, 2)
+        author = self.author(seed)
+        self.block = author.block(depth, len(self.XS))
         self.parallel = author.draw.choice([1, 2, 10])
         self.flag = author.draw.random() < 0.5
-        self.count = author.draw.randint(0, 3)
-        self.x, self.w = author.draw.uniform(-1, 1), author.draw.uniform(-1, 1)
+        self.count = author.draw.choice(self.COUNTS)
+        self.point = [author.draw.uniform(-1, 1) for _ in self.XS]
 
-    def value(self, x: float, w: float) -> float:
-        """The output, computed in Python."""
-        return float(self.block(PythonAlgebra(), self.flag, self.count, [x, w]))
+    def expected(self) -> Jet:
+        """The result with its exact derivatives."""
+        size = len(self.XS)
+        unit, zero = np.eye(size), np.zeros((size, size))
+        inputs = [Jet(value, unit[index], zero) for index, value in enumerate(self.point)]
+        result = self.block(self.python(), self.flag, self.count, inputs)
+        assert isinstance(result, Jet)
+        return result
 
     def graph(self) -> cfgraph.Graph:
-        """The program as a graph: inputs x, w, flag and count, output y."""
+        """The program as a graph: its inputs, flag, and count, output y."""
         b = cfgraph.Builder()
-        x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
+        inputs = [b.placeholder(name[0], "float64", []) for name in self.XS]
         flag, count = b.placeholder("flag", "bool", []), b.placeholder("count", "int32", [])
-        b.Identity(self.block(GraphAlgebra(b, self.parallel), flag, count, [x, w]), name="y")
-        return b.graph
+        result = self.block(self.algebra(b, self.parallel), flag, count, inputs)
+        b.Identity(result, name="y")
+        return cfgraph.loads(cfgraph.dumps(b.graph))
 
     @property
     def feeds(self) -> dict[str, Any]:
         """The values of the inputs."""
-        return {"x:0": self.x, "w:0": self.w, "flag:0": self.flag, "count:0": self.count}
-
-    def slope(self, argument: int, step: float = 1e-5) -> float:
-        """The derivative with respect to an argument, by central differences of fourth order."""
-
-        def at(offset: float) -> float:
-            inputs = [self.x, self.w]
-            inputs[argument] += offset
-            return self.value(*inputs)
-
-        near, far = at(step) - at(-step), at(2 * step) - at(-2 * step)
-        return (8 * near - far) / (12 * step)
+        numbers = dict(zip(self.XS, self.point, strict=True))
+        return {**numbers, "flag:0": self.flag, "count:0": self.count}

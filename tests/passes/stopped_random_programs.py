@@ -1,69 +1,30 @@
 """Random programs with StopGradient, TensorArrays, and TensorLists, and their exact Hessians.
 
-In plain Python a number carries its derivatives of both orders. StopGradient drops them: that is
-its meaning for gradients of every order, wherever it stands.
+StopGradient drops the derivatives that a number in Python carries: that is its meaning for
+gradients of every order, wherever it stands.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import cfgraph
-from tests.passes.differentiable_programs import GraphAlgebra, SmoothProgramAuthor, Step
+from tests.passes.differentiable_programs import (
+    GraphAlgebra,
+    Jet,
+    JetAlgebra,
+    SmoothProgram,
+    SmoothProgramAuthor,
+    Step,
+)
 
 # body of a loop: the state and an element, to the next state
 Body = Callable[[Any, Any], Any]
 
 
-class Jet:
-    """A number with its gradient and Hessian with respect to the inputs."""
-
-    def __init__(self, value: float, first: Any, second: Any) -> None:
-        self.value, self.first, self.second = value, first, second
-
-    def through(self, value: float, slope: float, bend: float) -> Jet:
-        """A smooth function of the number, by its derivatives at it."""
-        outer = np.outer(self.first, self.first)
-        return Jet(value, slope * self.first, slope * self.second + bend * outer)
-
-    def __add__(self, other: Jet) -> Jet:
-        first, second = self.first + other.first, self.second + other.second
-        return Jet(self.value + other.value, first, second)
-
-    def __mul__(self, other: Jet) -> Jet:
-        cross = np.outer(self.first, other.first)
-        return Jet(
-            self.value * other.value,
-            self.value * other.first + other.value * self.first,
-            self.value * other.second + other.value * self.second + cross + cross.T,
-        )
-
-
-class JetAlgebra:
-    """Python's control flow over numbers with derivatives."""
-
-    def sin(self, x: Jet) -> Jet:
-        return x.through(math.sin(x.value), math.cos(x.value), -math.sin(x.value))
-
-    def tanh(self, x: Jet) -> Jet:
-        y = math.tanh(x.value)
-        return x.through(y, 1 - y * y, -2 * y * (1 - y * y))
-
-    def half(self, x: Jet) -> Jet:
-        return x.through(0.5 * x.value, 0.5, 0.0)
-
-    def add(self, x: Jet, y: Jet) -> Jet:
-        return x + y
-
-    def sub(self, x: Jet, y: Jet) -> Jet:
-        return x + y.through(-y.value, -1.0, 0.0)
-
-    def mul(self, x: Jet, y: Jet) -> Jet:
-        return x * y
+class ContainerJetAlgebra(JetAlgebra):
+    """Python's control flow and containers."""
 
     def stop(self, x: Jet) -> Jet:
         return x.through(x.value, 0.0, 0.0)
@@ -73,15 +34,6 @@ class JetAlgebra:
 
     def less(self, x: Jet, y: Jet) -> bool:
         return x.value < y.value
-
-    def choose(self, flag: bool, first: Any, second: Any) -> Any:
-        return first() if flag else second()
-
-    def loop(self, count: int, body: Any, start: list[Any]) -> list[Any]:
-        values = start
-        for step in range(count):
-            values = body(step % 2 == 0, values)
-        return values
 
     def collect(self, kind: str, count: int, body: Body, start: Jet, other: Jet) -> Jet:
         state, total = start, other
@@ -398,39 +350,11 @@ class StoppedProgramAuthor(SmoothProgramAuthor):
         return run
 
 
-class StoppedProgram:
+class StoppedProgram(SmoothProgram):
     """A random program of three numbers, a flag, and a count."""
 
     XS = ("x:0", "w:0", "v:0")
-
-    def __init__(self, seed: int, depth: int = 2) -> None:
-        author = StoppedProgramAuthor(seed)
-        self.block = author.block(depth, len(self.XS))
-        self.parallel = author.draw.choice([1, 2, 10])
-        self.flag = author.draw.random() < 0.5
-        self.count = author.draw.choice([0, 1, 2, 3, 3])
-        self.point = [author.draw.uniform(-1, 1) for _ in self.XS]
-
-    def expected(self) -> Jet:
-        """The result with its exact derivatives."""
-        size = len(self.XS)
-        unit, zero = np.eye(size), np.zeros((size, size))
-        inputs = [Jet(value, unit[index], zero) for index, value in enumerate(self.point)]
-        result = self.block(JetAlgebra(), self.flag, self.count, inputs)
-        assert isinstance(result, Jet)
-        return result
-
-    def graph(self) -> cfgraph.Graph:
-        """The program as a graph: inputs x, w, v, flag, and count, output y."""
-        b = cfgraph.Builder()
-        inputs = [b.placeholder(name[0], "float64", []) for name in self.XS]
-        flag, count = b.placeholder("flag", "bool", []), b.placeholder("count", "int32", [])
-        result = self.block(ContainerAlgebra(b, self.parallel), flag, count, inputs)
-        b.Identity(result, name="y")
-        return cfgraph.loads(cfgraph.dumps(b.graph))
-
-    @property
-    def feeds(self) -> dict[str, Any]:
-        """The values of the inputs."""
-        numbers = dict(zip(self.XS, self.point, strict=True))
-        return {**numbers, "flag:0": self.flag, "count:0": self.count}
+    COUNTS = (0, 1, 2, 3, 3)
+    author = StoppedProgramAuthor
+    algebra = ContainerAlgebra
+    python = ContainerJetAlgebra

@@ -1,5 +1,8 @@
+"""Gradients of both orders of random programs, with StopGradient and containers or without."""
+
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -7,61 +10,56 @@ import pytest
 
 import cfgraph
 from tests.passes.differentiable_programs import SmoothProgram
+from tests.passes.stopped_random_programs import StoppedProgram
 from tests.sampled import in_sweep, sampled
 
-XS = ["x:0", "w:0"]
+needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
 
 
-def first_order(
-    program: SmoothProgram, **options: Any
-) -> tuple[list[float], cfgraph.Graph, list[str]]:
-    """The gradients of a program's output, its graph, and their names."""
+def assert_exact(program: SmoothProgram, seed: int, **options: Any) -> None:
+    """Compare the value and both orders, the first weighted, with exact ones."""
+    expected = program.expected()
+    weights = np.random.default_rng(seed).normal(size=len(program.XS))
     graph = program.graph()
-    names = cfgraph.gradients(graph, ["y:0"], XS, unconnected="zero")
-    wanted = [name for name in names if name is not None]
-    values = cfgraph.Session(graph, **options).run(wanted, program.feeds)
-    return [float(value) for value in values], graph, wanted
-
-
-def close(have: list[float], want: list[float], rtol: float = 1e-6) -> bool:
-    return bool(np.allclose(have, want, rtol, 1e-8 * max(1, *map(abs, want))))
+    first = cfgraph.gradients(graph, ["y:0"], program.XS, unconnected="zero")
+    names = [name for name in first if name is not None]
+    second = cfgraph.gradients(graph, names, program.XS, grad_ys=list(weights), unconnected="zero")
+    fetches = ["y:0", *names, *(name for name in second if name is not None)]
+    value, *slopes = cfgraph.Session(graph, **options).run(fetches, program.feeds)
+    np.testing.assert_allclose(value, expected.value)
+    want = [*expected.first, *(expected.second @ weights)]
+    np.testing.assert_allclose(slopes, want, 1e-7, 1e-9 * max(1, np.abs(expected.second).max()))
 
 
 @pytest.mark.parametrize("seed", sampled(range(60), 3))
-def test_gradients_of_a_random_program_are_its_slopes(seed: int) -> None:
-    program = SmoothProgram(seed)
-    have, graph, _ = first_order(program, schedule="random", schedule_seed=seed)
-    assert close(have, [program.slope(0), program.slope(1)])
-    value = cfgraph.Session(graph).run("y:0", program.feeds)[0]
-    assert np.isclose(value, program.value(program.x, program.w))
+def test_second_order_of_a_program_without_containers_is_exact(seed: int) -> None:
+    assert_exact(SmoothProgram(seed), seed, schedule="random", schedule_seed=seed)
+
+
+@pytest.mark.parametrize("seed", sampled(range(30), 3))
+def test_second_order_of_a_random_program_is_exact(seed: int) -> None:
+    assert_exact(StoppedProgram(seed), seed, schedule="random", schedule_seed=seed)
+
+
+@pytest.mark.parametrize("seed", sampled(range(100, 106), 6))
+def test_second_order_of_a_clustered_program_is_exact(seed: int) -> None:
+    assert_exact(StoppedProgram(seed), seed, jit="numpy", regions=True)
+
+
+@needs_jax
+@pytest.mark.parametrize("seed", sampled(range(200, 203), 3))
+def test_second_order_of_a_compiled_program_is_exact(seed: int) -> None:
+    assert_exact(StoppedProgram(seed), seed, jit="xla", regions=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", in_sweep(range(1000, 1400)))
+def test_second_order_of_many_programs_is_exact(seed: int) -> None:
+    assert_exact(StoppedProgram(seed, depth=3), seed, schedule="random", schedule_seed=seed)
+    assert_exact(StoppedProgram(seed), seed, jit="numpy", regions=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", in_sweep(range(1000, 1600)))
-def test_gradients_of_many_random_programs_are_their_slopes(seed: int) -> None:
-    program = SmoothProgram(seed, depth=3)
-    have, _, _ = first_order(program, schedule="random", schedule_seed=seed)
-    assert close(have, [program.slope(0), program.slope(1)], 1e-5)
-
-
-def second_order(program: SmoothProgram, argument: int) -> list[float]:
-    _, graph, names = first_order(program)
-    again = cfgraph.gradients(graph, names[:1], XS, unconnected="zero")
-    wanted = [name for name in again if name is not None]
-    values = cfgraph.Session(graph).run(wanted, program.feeds)
-    return [float(value) for value in values]
-
-
-@pytest.mark.parametrize("seed", sampled(range(20), 2))
-def test_second_order_gradients_of_a_random_program_are_slopes_of_the_first(seed: int) -> None:
-    program = SmoothProgram(seed)
-    have = second_order(program, 0)
-    step, want = 1e-5, []
-    for argument in ("x", "w"):
-        neighbors = []
-        for sign in (1, -1):
-            moved = SmoothProgram(seed)
-            setattr(moved, argument, getattr(moved, argument) + sign * step)
-            neighbors.append(first_order(moved)[0][0])
-        want.append((neighbors[0] - neighbors[1]) / (2 * step))
-    assert close(have, want, 1e-4)
+def test_second_order_of_many_programs_without_containers_is_exact(seed: int) -> None:
+    assert_exact(SmoothProgram(seed, depth=3), seed, schedule="random", schedule_seed=seed)
