@@ -28,7 +28,7 @@ _SLOW_MODULE = re.compile(r"^pytestmark = .*\bslow\b", flags=re.MULTILINE)
 _TESTS = Path(__file__).parent
 _RANKS = ("backends", "integrations")
 # by their folders, whose names are markers
-PLUG_INS = {path.name for rank in _RANKS for path in _TESTS.glob(f"{rank}/[a-z]*")}
+PLUG_INS = {"benchmarks", *(path.name for rank in _RANKS for path in _TESTS.glob(f"{rank}/[a-z]*"))}
 
 
 def selects(marker: str, expression: str) -> bool:
@@ -43,8 +43,10 @@ def is_sweep(expression: str, sweep: bool) -> bool:
 
 def plug_in(path: Path) -> str:
     """The backend or integration in whose folder a file is, or `` for what tests the core."""
-    parts = path.relative_to(_TESTS).parts
-    return parts[1] if parts[0] in _RANKS else ""
+    first, *rest = path.relative_to(_TESTS).parts
+    if first in _RANKS:
+        return rest[0]
+    return first if first in PLUG_INS else ""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,6 +21,7 @@ def test_a_benchmark_measures_something(name: str, monkeypatch: pytest.MonkeyPat
     assert all(row.work in cells(row) for row in rows)
 
 
+@pytest.mark.smallest
 @pytest.mark.parametrize("program", [main, gpu_main])
 @pytest.mark.parametrize(("word", "status"), [("--help", 0), ("--tinny", 2), ("runing", 2)])
 def test_nothing_is_measured_for_help_or_a_wrong_word(

@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 import cfgraph.ops  # noqa: F401  (fills the registry)
 from cfgraph.ir import registry
@@ -21,8 +22,10 @@ from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.index import FAMILIES
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.ops.opdef.shape_functions import InferenceContext
+from tests.sampled import few_of_each, in_sweep
 
 FOLDER = Path(__file__).parent / "cases"
 TOLERANCES = {"float16": 1e-2, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-9}
@@ -140,6 +143,25 @@ def all_cases() -> Iterator[Case]:
     """The cases of all families."""
     for cases in families().values():
         yield from cases
+
+
+# families of which no recorded program and no recorded model has an op
+UNRECORDED = """
+colors ctc dense_tables dilation distinct edit_distance fake_quant fourier fused generators gru
+lookup_table_files lookup_tables normalization onednn onednn_chains pooling projective_transform
+quantization quantized_arithmetic quantized_images queues ragged_variants requantization resampling
+segment sets space_blocks sparse_segment special stablehlo staging tensor_array_legacy
+""".split()  # noqa: SIM905
+_UNRECORDED_OPS = {op for family in UNRECORDED for op in FAMILIES[family].split()}
+
+
+def few_of_each_op(groups: Mapping[str, Sequence[Case]], count: int) -> list[Any]:
+    """As `few_of_each`, but those of ops that no recording has are in the sweep alone."""
+    rare = {name for name, cases in groups.items() if cases[0].op in _UNRECORDED_OPS}
+    common = {name: cases for name, cases in groups.items() if name not in rare}
+    others = in_sweep(name for name in groups if name in rare)
+    slow = [pytest.param(groups[name], id=name, marks=pytest.mark.slow) for name in others]
+    return few_of_each(common, count) + slow
 
 
 # -- ours ------------------------------------------------------------------------------------------

@@ -28,9 +28,8 @@ from tests.ops.gradient_harness import (
     weights_of,
 )
 from tests.ops.gradient_tf import TensorFlowGradients, assert_gradients
-from tests.ops.harness import Case, run_ours
+from tests.ops.harness import Case, few_of_each_op, run_ours
 from tests.ops.test_ops import check
-from tests.sampled import few_of_each
 
 OURS, NO_SECOND, RESERVED = notes("OUR_GRADIENT"), notes("NO_SECOND"), notes("RESERVED")
 NO_SLOPE = notes("ESTIMATE")
@@ -43,7 +42,7 @@ def of_each_op(
     """Parametrize over ops that have a gradient: cases of one op in a family are one test."""
     groups = gradient_harness.float_cases(lambda op: has_gradient(op) and keep(op))
     chosen = {name: items[:most] for name, items in groups.items()}
-    return pytest.mark.parametrize("cases", few_of_each(chosen, few))
+    return pytest.mark.parametrize("cases", few_of_each_op(chosen, few))
 
 
 def outputs_to_try(item: Case) -> list[list[int]]:
