@@ -44,8 +44,6 @@ _TRANSFER_SECONDS: Final = 30.0
 _EXIT_SECONDS: Final = 5.0
 # between two looks at the memory and the deadline
 _PERIOD_SECONDS: Final = 0.05
-# without use of a processor, until a process counts as silent: it is stopped, or waits forever
-_IDLE_SECONDS: Final = 4.0
 # memory of the libraries beyond that of values, as for the command itself
 OWN_BYTES: Final = 256 << 20
 _LOG_BYTES: Final = 1 << 16
@@ -61,12 +59,16 @@ class ChildProgram:
     """A program for child processes: a module whose `main` calls `serve`, and what it does.
 
     `task` completes "the process that". `code` and `hint` are those of the error of its death.
+    Without use of a processor for `idle_seconds`, a process is silent: it is stopped, or waits
+    forever.
     """
 
     module: str
     task: str
-    code: str
+    code: str | None
     hint: str
+    is_confined: bool = True
+    idle_seconds: float = 4.0
 
 
 class ChildProcess:
@@ -93,11 +95,13 @@ class ChildProcess:
             watched, lifeline = _moved(os.pipe(), opened)
             log, printed = _moved(os.pipe(), opened)
             ends = (far, watched)
+            words = [self.program.module, *map(str, ends)]
+            words += ["--confined"] if self.program.is_confined else []
             for end in (log, printed):  # a full log is lost, and stops nobody
                 os.set_blocking(end, False)
             self._process = subprocess.Popen(
                 # -P: modules come from the path of this process, not from the current folder
-                [sys.executable, "-P", "-m", _CONFINEMENT, self.program.module, *map(str, ends)],
+                [sys.executable, "-P", "-m", _CONFINEMENT, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
@@ -195,8 +199,8 @@ class ChildProcess:
             work = _work_done(self.pid)
             if work is None or work != before:
                 active = now
-            elif now - active > _IDLE_SECONDS:
-                raise self._error(f"did nothing for {_IDLE_SECONDS:.3g} s, and gave no answer")
+            elif now - active > (idle := self.program.idle_seconds):
+                raise self._error(f"did nothing for {idle:.3g} s, and gave no answer")
 
     def _error(self, reason: str, hint: str = "") -> ProcessLost:
         message = f"the process that {self.program.task} {reason}"

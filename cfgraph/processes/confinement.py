@@ -1,10 +1,10 @@
 """Confinement of a process that works on hostile files: no file to write, no network, no program.
 
-    python -m cfgraph.processes.confinement MODULE SOCKET LIFELINE
+    python -m cfgraph.processes.confinement MODULE SOCKET LIFELINE [--confined]
 
 runs `main` of a module with the descriptor of its socket. The process is confined before it imports
 the module, since threads that libraries start before would not be, and it ends as the other end of
-the lifeline, a pipe, is closed.
+the lifeline, a pipe, is closed. Without `--confined`, only the lifeline counts.
 
 Landlock denies each kind of write to a file system, and a filter of system calls (seccomp) denies
 sockets, new processes, and signals to others. Both hold for all threads that start later and cannot
@@ -156,5 +156,6 @@ def watch_parent(lifeline: int) -> None:
 
 if __name__ == "__main__":
     watch_parent(int(sys.argv[3]))
-    confine()
+    if sys.argv[4:]:
+        confine()
     importlib.import_module(sys.argv[1]).main(int(sys.argv[2]))

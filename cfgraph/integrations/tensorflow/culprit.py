@@ -116,7 +116,7 @@ def rewritten_graph(
         environment = {"TF_DUMP_GRAPH_PREFIX": folder}
         if mode.flags:
             environment["TF_XLA_FLAGS"] = mode.flags + _DEBUG_FLAG
-        answer = pool.request_once(mode, request, environment)
+        answer = pool.request(mode, request, environment)
         dumps = sorted(Path(folder).glob(_DUMPS), key=lambda path: path.stat().st_size)
         data = dumps[-1].read_bytes() if dumps else b""
     if collect and not data and answer.message is not None:

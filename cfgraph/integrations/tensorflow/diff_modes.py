@@ -78,10 +78,10 @@ def diff_modes(path: str, second: str | None, modes: ModeOptions, options: DiffO
             try:
                 deltas[mode] = compare_modes(pool, source.graph, mode, modes.against, run_options)
             except Unsupported as error:
-                if len(modes.modes) == 1 or not pool.host.version:
+                if len(modes.modes) == 1 or not pool.version:
                     raise
                 unsupported[mode] = error
-        report = ModeReport(source, modes, deltas, unsupported, pool.host.version, options.full)
+        report = ModeReport(source, modes, deltas, unsupported, pool.version, options.full)
     if not deltas:
         raise next(reversed(unsupported.values()))
     first = next((delta for delta in deltas.values() if delta), next(iter(deltas.values())))

@@ -46,7 +46,7 @@ def run_mode(
     """Run a graph in a mode; `without` are optimizers of Grappler that are disabled."""
     message = run_message(graph, fetches, feeds, targets, without)
     # options of Grappler stay set in a process
-    answer = pool.request_once(mode, message, {}) if without else pool.request(mode, message)
+    answer = pool.request(mode, message, {} if without else None)
     if answer.message is None:
         return ModeValues(failure=answer.failure)
     header = answer.message.header

@@ -1,47 +1,37 @@
-"""Processes of TensorFlow, and how each one fails: by an error, a signal, a hang, or garbage."""
+"""Answers of TensorFlow's modes, and how one fails: by an error, a signal, a hang, or garbage."""
 
 from __future__ import annotations
 
 import re
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from time import monotonic
+from math import inf
 from types import TracebackType
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from cfgraph.errors import ExecutionError, Unsupported, install_hint
+from cfgraph.errors import ProcessLost, Unsupported, install_hint
 from cfgraph.integrations.tensorflow.modes import Mode
 from cfgraph.limits import current_limits
-from cfgraph.processes.child_process import OWN_BYTES, last_lines, status_text
-from cfgraph.processes.messages import (
-    ConnectionEnded,
-    MessageError,
-    ProcessMessage,
-    receive,
-    send,
-    send_descriptors,
-)
+from cfgraph.processes.child_process import ChildProcess, ChildProgram
+from cfgraph.processes.messages import ProcessMessage
 
-WORKER_COMMAND: Final = (sys.executable, "-m", "cfgraph.integrations.tensorflow.worker")
+PROGRAM: Final = ChildProgram(
+    module="cfgraph.integrations.tensorflow.mode_program",
+    task="imported TensorFlow",
+    code=None,
+    hint="the system may have no memory left: close other programs, or reduce the graph",
+    is_confined=False,
+    idle_seconds=inf,  # it waits for the processes of the modes
+)
 DEFAULT_SECONDS: Final = 60.0
 DEFAULT_MEMORY: Final = 6 << 30
-# the import of TensorFlow, and a fork
-_START_SECONDS: Final = 300.0
+# beyond those of a mode, to fork its process and to pass the values on
 _CONTROL_SECONDS: Final = 60.0
-# for a process that closed its connection to end by itself, with a status that says why
-_GRACE_SECONDS: Final = 5.0
-_MAX_LOG_BYTES: Final = 1 << 16
+# lines of the log of a failure
 _MAX_LINES: Final = 4
-_MAX_LOGGED: Final = 100
 _OUT_OF_MEMORY: Final = re.compile(r"bad_alloc|MemoryError|[Oo]ut of memory|RESOURCE_EXHAUSTED")
 _STAMP: Final = re.compile(r"^[IWEF]?\d{4} [\d:.]+ +\d+ |^\d{4}-\d\d-\d\d [\d:.]+: ")
-_EXITED: Final = "exit status"
+_MISSING: Final = "No module named 'tensorflow'"
 _UNSUPPORTED: Final = "UnimplementedError"
 _UNCOMPILED: Final = re.compile(
     r"unsupported operations|not supported by this interpreter|explicitly marked illegal"
@@ -92,190 +82,40 @@ class Answer:
     failure: ModeFailure | None = None
     log: tuple[str, ...] = ()
 
-    @property
-    def is_reported(self) -> bool:
-        """True if the process answered, be it with an error of TensorFlow."""
-        return self.failure is None or self.failure.kind in ("error", "unsupported")
+
+def _answer(reply: ProcessMessage) -> Answer:
+    """The answer of a mode, from the message of the process that imported TensorFlow."""
+    log = tuple(_STAMP.sub("", line) for line in reply.header["log"])
+    failure = reply.header.get("failure")
+    if failure is None:
+        return Answer(reply, log=log)
+    return Answer(failure=_classified(ModeFailure(**failure, log=log[-_MAX_LINES:])), log=log)
 
 
-class HostLost(ExecutionError):
-    """The end of the process that forks the others, and of those with it."""
-
-
-class TensorFlowHost:
-    """The process that has imported TensorFlow, and forks the others; starts on demand."""
-
-    def __init__(self, command: Sequence[str] = WORKER_COMMAND) -> None:
-        self.command = command
-        self.version = ""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-
-    def fork(
-        self, mode: Mode, memory: int, environment: Mapping[str, str] | None = None
-    ) -> ModeProcess:
-        """Return a new process of a mode.
-
-        Raises Unsupported without TensorFlow, and HostLost if this process ended.
-        """
-        control = self._started()
-        variables = {"TF_XLA_FLAGS": mode.flags} if mode.flags else {}
-        variables |= environment or {}
-        request = ProcessMessage({"fork": mode.name, "memory": memory, "environment": variables})
-        with ExitStack() as opened:
-            log = opened.enter_context(tempfile.TemporaryFile())
-            near, far = socket.socketpair()
-            opened.enter_context(near)
-            with far:
-                pid = int(self._exchange(control, request, (far.fileno(), log.fileno()))["pid"])
-            opened.pop_all()
-        return ModeProcess(self, mode, pid, near, log)
-
-    def wait(self, pid: int, grace: float) -> int:
-        """Return the exit status of a process, negative for a signal; end it after a time.
-
-        Raises HostLost if this process ended.
-        """
-        if self._control is None:  # the system ended those that it forked, too
-            return -signal.SIGKILL
-        request = ProcessMessage({"wait": pid, "grace": grace})
-        return int(self._exchange(self._control, request)["status"])
-
-    def close(self) -> None:
-        """End the process, and with it all that it forked."""
-        if self._control is not None:
-            self._control.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = self._control = None
-
-    def _started(self) -> socket.socket:
-        if self._control is not None:
-            return self._control
-        near, far = socket.socketpair()
-        with far, tempfile.TemporaryFile() as log:
-            self._process = subprocess.Popen(
-                [*self.command, str(far.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[far.fileno()],
-                start_new_session=True,
-            )
-            far.close()
-            self._control = near
-            try:
-                reply = receive(near, monotonic() + _START_SECONDS)
-                self.version = str(reply.header["version"])
-            except _LOST:
-                self.close()
-                lines = log_lines(log)
-                message = "TensorFlow cannot be started"
-                hint = install_hint("interop")
-                if lines and "No module named 'tensorflow'" not in lines[-1]:
-                    message += f": {lines[-1]}"
-                raise Unsupported(message, hint=hint) from None
-        return near
-
-    def _exchange(
-        self, control: socket.socket, request: ProcessMessage, descriptors: Sequence[int] = ()
-    ) -> Mapping[str, Any]:
-        """Return the answer to a request, which may be followed by descriptors."""
-        deadline = monotonic() + _CONTROL_SECONDS
-        try:
-            send(control, request, deadline)
-            send_descriptors(control, descriptors)
-            return receive(control, deadline).header
-        except _LOST:
-            self.close()
-            message = "the process that imported TensorFlow ended"
-            hint = "the system may have no memory left: close other programs, or reduce the graph"
-            raise HostLost(message, hint=hint) from None
-
-
-_LOST: Final = (ConnectionEnded, MessageError, TimeoutError, OSError)
-
-
-@dataclass(slots=True)
-class ModeProcess:
-    """A process that answers requests in one mode; unusable after a failure."""
-
-    host: TensorFlowHost
-    mode: Mode
-    pid: int
-    connection: socket.socket
-    log: IO[bytes]
-    requests: int = 0
-
-    def request(self, message: ProcessMessage, seconds: float) -> Answer:
-        """Send a request, and wait for its answer; a failure ends the process."""
-        limit = current_limits().deadline
-        self.requests += 1
-        try:
-            deadline = min(limit, monotonic() + seconds)
-            send(self.connection, message, deadline)
-            reply = receive(self.connection, deadline, current_limits().max_bytes + OWN_BYTES)
-        except TimeoutError:
-            current_limits().check_deadline()
-            return self._ended("timeout", f"no answer within {seconds:g} s")
-        except MessageError as error:
-            return self._ended("garbage", str(error))
-        except ConnectionEnded:
-            return self._died()
-        if "error" not in reply.header:
-            return Answer(reply)
-        name, text = str(reply.header["error"]), str(reply.header.get("message", ""))
-        kind = "unsupported" if name == _UNSUPPORTED or _UNCOMPILED.search(text) else "error"
-        return Answer(failure=ModeFailure(kind, text, name))
-
-    def end(self, grace: float = 0.0) -> int:
-        """End the process, after `grace` seconds; returns its exit status."""
-        self.connection.close()
-        return self.host.wait(self.pid, grace)
-
-    def close(self) -> None:
-        """End the process, and drop what it printed."""
-        try:
-            self.end()
-        finally:
-            self.log.close()
-
-    def _died(self) -> Answer:
-        with self.log:
-            status = status_text(self.end(_GRACE_SECONDS))
-            lines = log_lines(self.log)
-        if any(_OUT_OF_MEMORY.search(line) for line in lines):
-            return Answer(failure=ModeFailure("memory", f"out of memory ({status})", log=lines))
-        kind = "exit" if status.startswith(_EXITED) else "signal"
-        return Answer(failure=ModeFailure(kind, status, log=lines))
-
-    def _ended(self, kind: str, message: str) -> Answer:
-        with self.log:
-            self.end()
-            return Answer(failure=ModeFailure(kind, message, log=log_lines(self.log)))
-
-
-def log_lines(log: IO[bytes], count: int = _MAX_LINES) -> tuple[str, ...]:
-    """Return the last lines that a process printed, without the time stamps of TensorFlow."""
-    size = log.seek(0, 2)
-    log.seek(max(0, size - _MAX_LOG_BYTES))
-    return tuple(_STAMP.sub("", line) for line in last_lines(log.read(), count))
+def _classified(failure: ModeFailure) -> ModeFailure:
+    """The failure with the kind that its message or log reveals."""
+    kind, text = failure.kind, failure.message
+    if kind == "error" and (failure.error == _UNSUPPORTED or _UNCOMPILED.search(text)):
+        return replace(failure, kind="unsupported")
+    if kind in ("exit", "signal") and any(map(_OUT_OF_MEMORY.search, failure.log)):
+        return replace(failure, kind="memory", message=f"out of memory ({text})")
+    return failure
 
 
 class ModePool:
-    """A process per mode, replaced when it failed or has answered many requests."""
+    """The modes of TensorFlow, behind one process that has imported it; starts on demand."""
 
     def __init__(
         self,
-        command: Sequence[str] = WORKER_COMMAND,
+        program: ChildProgram = PROGRAM,
         seconds: float = DEFAULT_SECONDS,
         memory: int = DEFAULT_MEMORY,
     ) -> None:
-        self.host = TensorFlowHost(command)
+        self.program = program
         self.seconds = seconds
         self.memory = memory
-        self._processes: dict[str, ModeProcess] = {}
+        self.version = ""
+        self._process: ChildProcess | None = None
 
     def __enter__(self) -> ModePool:
         return self
@@ -286,58 +126,50 @@ class ModePool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._drop()
-        self.host.close()
+        if self._process is not None:
+            self._process.close()
 
-    def _drop(self) -> None:
-        """Close the connections to all processes, which end then."""
-        for process in self._processes.values():
-            process.connection.close()
-            process.log.close()
-        self._processes.clear()
-
-    def _retried(self, request: Callable[[], Answer]) -> Answer:
-        """Repeat a request once if the process that forks the others ended during it."""
-        try:
-            return request()
-        except HostLost:
-            self._drop()
-            return request()
-
-    def request(self, mode: Mode, message: ProcessMessage) -> Answer:
-        """Return the answer of a mode."""
-        return self._retried(lambda: self._request(mode, message))
-
-    def _request(self, mode: Mode, message: ProcessMessage) -> Answer:
-        process = self._processes.pop(mode.name, None)
-        if process is not None and process.requests >= mode.max_requests:
-            process.close()
-            process = None
-        process = process or self.host.fork(mode, self.memory)
-        answer = self._answer(process, message)
-        if answer.is_reported:
-            self._processes[mode.name] = process
-        return answer
-
-    def request_once(
-        self, mode: Mode, message: ProcessMessage, environment: Mapping[str, str]
+    def request(
+        self, mode: Mode, message: ProcessMessage, environment: Mapping[str, str] | None = None
     ) -> Answer:
-        """Return the answer of a process of its own, with more environment variables."""
-        return self._retried(lambda: self._request_once(mode, message, environment))
+        """Return the answer of a mode; with `environment`, that of a process of its own.
 
-    def _request_once(
-        self, mode: Mode, message: ProcessMessage, environment: Mapping[str, str]
-    ) -> Answer:
-        process = self.host.fork(mode, self.memory, environment)
-        answer = self._answer(process, message)
-        if answer.is_reported:
-            answer = replace(answer, log=log_lines(process.log, _MAX_LOGGED))
-            process.close()
-        return answer
-
-    def _answer(self, process: ModeProcess, message: ProcessMessage) -> Answer:
+        A request is repeated once if the process that imported TensorFlow ended. Raises Unsupported
+        without TensorFlow, and ProcessLost if that process ends again.
+        """
+        flags = {"TF_XLA_FLAGS": mode.flags} if mode.flags else {}
+        header = {
+            **message.header,
+            "mode": mode.name,
+            "seconds": self.seconds,
+            "memory": self.memory,
+            "environment": {**flags, **(environment or {})},
+            "is_single": environment is not None,
+        }
         try:
-            return process.request(message, self.seconds)
-        except BaseException:
-            process.close()
-            raise
+            return _answer(self._request("run", header, message.arrays))
+        except ProcessLost:
+            return _answer(self._request("run", header, message.arrays))
+
+    def _request(
+        self, kind: str, header: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> ProcessMessage:
+        fields = {"kind": kind, "max_bytes": current_limits().max_bytes, **header}
+        request, seconds = ProcessMessage(fields, arrays), self.seconds + _CONTROL_SECONDS
+        return self._started().request(request, seconds=seconds)
+
+    def _started(self) -> ChildProcess:
+        """The process that has imported TensorFlow. Raises Unsupported if it cannot."""
+        if self._process is not None:
+            if self._process.is_usable:
+                return self._process
+            self._process.close()
+        self._process = ChildProcess(self.program)
+        try:
+            self.version = str(self._request("version", {}, {}).header["version"])
+        except ProcessLost as error:
+            message = "TensorFlow cannot be started"
+            if _MISSING not in error.message:
+                message += f": {error.message}"
+            raise Unsupported(message, hint=install_hint("interop")) from None
+        return self._process

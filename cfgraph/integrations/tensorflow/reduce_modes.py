@@ -59,7 +59,7 @@ def reduce_in_mode(
         search = reduce_mode(oracle, source.graph, delta, files.on_success)
         files.write(search.best)
         final = oracle.reproduced(search.best.graphs[0])
-        version = pool.host.version
+        version = pool.version
         if report is not None and final:
             fault = ModeFault(oracle, search.best.graphs[0], final, version)
             simplest = simplest_fault(fault)

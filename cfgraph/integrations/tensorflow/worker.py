@@ -1,118 +1,21 @@
-"""The processes of TensorFlow: one that has imported it, and one forked from it per mode.
-
-Started as `python -m cfgraph.integrations.tensorflow.worker FD`, where FD is a socket. A request to
-fork carries two descriptors, a socket for requests to run graphs and a file for all that
-TensorFlow prints. Nothing of TensorFlow runs before the fork, so that every process has flags,
-threads, and memory of its own, and a dead one is replaced without another import.
-"""
+"""Runs of graphs in the modes of TensorFlow, each mode in a process of its own."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import itertools
-import math
-import os
-import resource
-import signal
-import socket
-import sys
-import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.integrations.tensorflow.modes import MODES, Mode
-from cfgraph.processes.messages import (
-    ConnectionEnded,
-    ProcessMessage,
-    receive,
-    receive_descriptors,
-    send,
-)
+from cfgraph.integrations.tensorflow.modes import Mode
+from cfgraph.processes.messages import ProcessMessage
 
-_PR_SET_PDEATHSIG: Final = 1
 # begins the names of inputs of a converted function
 _SERVED: Final = "serving_default_"
 # the name of the array with the graph that was run
 _REWRITTEN: Final = "rewritten"
 _REQUESTS: Final = itertools.count()
-Answer = Callable[[Mode, ProcessMessage], ProcessMessage]
-
-
-def main() -> None:
-    """Import TensorFlow, then fork a process per request."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    _end_with_parent()
-    import tensorflow as tf
-
-    serve(control, tf.__version__, answer)
-
-
-def serve(control: socket.socket, version: str, answer: Answer) -> None:
-    """Answer requests to fork a process, and to wait for one, until the connection ends."""
-    send(control, ProcessMessage({"version": version}))
-    while True:
-        try:
-            request = receive(control).header
-        except ConnectionEnded:
-            return
-        if "fork" in request:
-            descriptors = receive_descriptors(control, 2)
-            gc.freeze()
-            pid = os.fork()
-            if not pid:
-                control.close()
-                os.environ.update(request["environment"])
-                _serve_mode(MODES[request["fork"]], request["memory"], descriptors, answer)
-            for descriptor in descriptors:
-                os.close(descriptor)
-            send(control, ProcessMessage({"pid": pid}))
-        else:
-            send(
-                control, ProcessMessage({"status": _exit_status(request["wait"], request["grace"])})
-            )
-
-
-def _exit_status(pid: int, grace: float) -> int:
-    """Return the exit status of a process, which is ended after `grace` seconds."""
-    deadline = time.monotonic() + grace
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() >= deadline:
-            os.kill(pid, signal.SIGKILL)
-            deadline = math.inf
-        time.sleep(0.01)
-
-
-def _end_with_parent() -> None:
-    """Let the system end this process when its parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _serve_mode(mode: Mode, memory: int, descriptors: list[int], answer: Answer) -> None:
-    """Answer requests of one mode until the connection ends, then exit."""
-    connection = socket.socket(fileno=descriptors[0])
-    status = 1
-    try:
-        _end_with_parent()
-        for stream in (1, 2):
-            os.dup2(descriptors[1], stream)
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        while True:
-            send(connection, answer(mode, receive(connection)))
-    except ConnectionEnded:
-        status = 0
-    except BaseException as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
 
 
 def answer(mode: Mode, request: ProcessMessage) -> ProcessMessage:
@@ -124,9 +27,14 @@ def answer(mode: Mode, request: ProcessMessage) -> ProcessMessage:
     except MemoryError:
         raise
     except Exception as error:
-        return ProcessMessage({"error": type(error).__name__, "message": str(error)})
+        return failed("error", str(error), type(error).__name__)
     finally:
         gc.collect(1)
+
+
+def failed(kind: str, message: str, error: str = "") -> ProcessMessage:
+    """Return the answer of a run that failed; `error` is the class of TensorFlow's error."""
+    return ProcessMessage({"failure": {"kind": kind, "message": message, "error": error}})
 
 
 def _run(tf: Any, mode: Mode, request: ProcessMessage) -> ProcessMessage:
@@ -275,7 +183,3 @@ class GraphCall:
             interpreter.get_tensor(item["index"]) for item in interpreter.get_output_details()
         ]
         return [np.array(value) for value in results[:count]]
-
-
-if __name__ == "__main__":
-    main()

@@ -10,8 +10,9 @@ import time
 
 import numpy as np
 
+from cfgraph.integrations.tensorflow.mode_program import ModeProgram
 from cfgraph.integrations.tensorflow.modes import Mode
-from cfgraph.integrations.tensorflow.worker import serve
+from cfgraph.integrations.tensorflow.worker import failed
 from cfgraph.processes.messages import ProcessMessage
 
 
@@ -20,13 +21,11 @@ def answer(mode: Mode, request: ProcessMessage) -> ProcessMessage:
     fault = request.header["fetches"][0].removesuffix(":0")
     FAULTS.get(fault, lambda: None)()
     if fault == "error":
-        return ProcessMessage(
-            {"error": "InvalidArgumentError", "message": "planted at {{node a}} [1,2]"}
-        )
+        return failed("error", "planted at {{node a}} [1,2]", "InvalidArgumentError")
     if fault in MESSAGES:
-        return ProcessMessage({"error": "InvalidArgumentError", "message": MESSAGES[fault]})
+        return failed("error", MESSAGES[fault], "InvalidArgumentError")
     if fault == "no_kernel" or (fault == "one_mode" and mode.name != "graph"):
-        return ProcessMessage({"error": "UnimplementedError", "message": "planted"})
+        return failed("error", "planted", "UnimplementedError")
     return ProcessMessage(
         {"dead": [], "empty": []}, {name: np.float32(3) for name in request.header["fetches"]}
     )
@@ -80,5 +79,6 @@ FAULTS = {
     "host_killed": lambda: (os.kill(os.getppid(), signal.SIGKILL), signal.pause()),
 }
 
-if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), "0.0", answer)
+
+def main(connection: int) -> None:
+    ModeProgram(socket.socket(fileno=connection), "0.0", answer).serve()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,9 @@ from cfgraph.cli.json_output import schema
 from cfgraph.comparison.differences import RunDiff
 from cfgraph.integrations.tensorflow.diff_modes import ModeOptions
 from cfgraph.integrations.tensorflow.mode_oracle import ModeOracle
-from cfgraph.integrations.tensorflow.processes import ModePool
+from cfgraph.integrations.tensorflow.processes import PROGRAM, ModePool
 
-WORKER = Path(__file__).with_name("misbehaving_worker.py")
-COMMAND = (sys.executable, str(WORKER))
+STAND_IN = replace(PROGRAM, module="tests.integrations.tensorflow.misbehaving_worker")
 
 
 def saved(path: Path, name: str) -> Path:
@@ -28,7 +27,7 @@ def saved(path: Path, name: str) -> Path:
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModeOptions, "pool", lambda self: ModePool(COMMAND, 2.0, 1 << 30))
+    monkeypatch.setattr(ModeOptions, "pool", lambda self: ModePool(STAND_IN, 2.0, 1 << 30))
 
 
 def test_a_mode_that_is_not_compared_is_in_the_document(

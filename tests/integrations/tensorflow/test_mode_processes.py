@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -20,7 +22,7 @@ from cfgraph.comparison.reduce.subject import Subject
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.integrations.tensorflow.mode_comparison import compare_modes
 from cfgraph.integrations.tensorflow.modes import MODES
-from cfgraph.integrations.tensorflow.processes import ModeFailure, ModePool, TensorFlowHost
+from cfgraph.integrations.tensorflow.processes import PROGRAM, ModeFailure, ModePool
 from cfgraph.integrations.tensorflow.reduce_mode import start_oracle
 from cfgraph.limits import limited
 from cfgraph.processes.messages import (
@@ -31,7 +33,7 @@ from cfgraph.processes.messages import (
     send,
 )
 
-COMMAND = (sys.executable, str(Path(__file__).parent / "misbehaving_worker.py"))
+STAND_IN = replace(PROGRAM, module="tests.integrations.tensorflow.misbehaving_worker")
 MODE = MODES["autojit"]
 NAMES = [
     "fine",
@@ -53,7 +55,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ModePool]:
-    with ModePool(COMMAND, seconds=2.0, memory=1 << 30) as pool:
+    with ModePool(STAND_IN, seconds=2.0, memory=1 << 30) as pool:
         yield pool
 
 
@@ -96,10 +98,8 @@ def test_a_failing_process_is_a_finding(
     pool: ModePool, fault: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as shorter:
-        if fault == "hang":
+        if fault in ("hang", "stops_listening"):
             shorter.setattr(pool, "seconds", 0.5)
-        elif fault == "stops_listening":
-            shorter.setattr("cfgraph.integrations.tensorflow.processes._GRACE_SECONDS", 0.1)
         delta = compare(pool, fault)
     assert isinstance(delta.failure, ExecutionError)
     assert delta.failure.message.startswith(message)
@@ -126,11 +126,22 @@ def test_a_kernel_or_op_that_is_not_registered_is_unsupported(pool: ModePool, fa
 
 def test_a_killed_host_is_replaced_once(pool: ModePool) -> None:
     assert not compare(pool, "fine")
-    process = pool.host._process
+    process = pool._process
     assert process is not None
-    process.kill()
-    process.wait()
+    os.kill(process.pid, signal.SIGKILL)
     assert not compare(pool, "fine"), "no process of the lost host is used"
+
+
+def test_no_process_outlives_the_pool() -> None:
+    with ModePool(STAND_IN, memory=1 << 30) as pool:
+        assert not compare(pool, "fine")
+        assert pool._process is not None
+        parent = pool._process.pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    deadline = time.monotonic() + 5
+    while any(Path("/proc", pid, "exe").exists() for pid in (str(parent), *children)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_host_that_is_killed_again_is_an_error(pool: ModePool) -> None:
@@ -192,10 +203,14 @@ def test_the_deadline_of_a_command_is_not_a_hang(pool: ModePool) -> None:
         compare(pool, "hang")
 
 
-def test_a_missing_tensorflow_is_named_with_its_extra() -> None:
-    host = TensorFlowHost((sys.executable, "-c", "raise SystemExit('No module named tensorflow')"))
-    with pytest.raises(Unsupported, match=r"cannot be started[^\0]*\[interop\]"):
-        host.fork(MODE, 1 << 30)
+def test_a_missing_tensorflow_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tensorflow.py").write_text("raise ImportError(\"No module named 'tensorflow'\")")
+    monkeypatch.syspath_prepend(tmp_path)
+    error = r"^TensorFlow cannot be started\n[^\0]*\[interop\]"
+    with ModePool() as pool, pytest.raises(Unsupported, match=error):
+        pool.request(MODE, ProcessMessage({}))
 
 
 def test_variables_are_rejected(pool: ModePool) -> None:

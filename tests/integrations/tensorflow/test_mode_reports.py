@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -21,16 +19,16 @@ from cfgraph.integrations.tensorflow.culprit import Culprit
 from cfgraph.integrations.tensorflow.mode_report import ModeFault, issue_text, simplest_fault
 from cfgraph.integrations.tensorflow.mode_script import array_literal, repro_script, text_literal
 from cfgraph.integrations.tensorflow.modes import MODES
-from cfgraph.integrations.tensorflow.processes import ModePool
+from cfgraph.integrations.tensorflow.processes import PROGRAM, ModePool
 from cfgraph.integrations.tensorflow.reduce_mode import start_oracle
 
-COMMAND = (sys.executable, str(Path(__file__).parent / "misbehaving_worker.py"))
+STAND_IN = replace(PROGRAM, module="tests.integrations.tensorflow.misbehaving_worker")
 MODE = MODES["autojit"]
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ModePool]:
-    with ModePool(COMMAND, seconds=2.0, memory=1 << 30) as pool:
+    with ModePool(STAND_IN, seconds=2.0, memory=1 << 30) as pool:
         yield pool
 
 

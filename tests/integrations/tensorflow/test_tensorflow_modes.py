@@ -109,7 +109,7 @@ def test_a_report_shows_the_fault_in_tensorflow_alone(
 ) -> None:
     graph = fixture(root, "while_reshape.graph")
     oracle, delta = start_oracle(pool, graph, MODES["autojit"], None, X1)
-    fault = simplest_fault(ModeFault(oracle, graph, delta, pool.host.version))
+    fault = simplest_fault(ModeFault(oracle, graph, delta, pool.version))
     assert fault.mode.name == "grappler", "XLA forms no cluster"
     write_report(fault, str(tmp_path))
     script = tmp_path / "repro.py"
