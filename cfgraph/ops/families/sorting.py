@@ -216,9 +216,13 @@ class SearchBound(SameShape, abstract=True):
                 "sorted_inputs and values must be matrices with as many rows, not "
                 f"{list(rows.shape)} and {list(values.shape)}"
             )
+        if rows.dtype.kind == "V":  # NumPy finds no bfloat16 after NaN
+            rows, values = rows.astype(np.float32), values.astype(np.float32)
         result = np.empty(values.shape, out_type.numpy)
         for number, row in enumerate(rows):
             result[number] = np.searchsorted(row, values[number], cls.side)
+        if values.dtype.kind == "f" and cls.side == "left":
+            result[np.isnan(values)] = 0  # no number is below NaN
         return result
 
     @classmethod

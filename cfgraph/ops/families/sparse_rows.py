@@ -126,7 +126,10 @@ class SparseConcat(Op):
             raise OpError(f"Concat dimension must be in range [{-rank}, {rank}), got {concat_dim}")
         dim, start, moved = concat_dim % rank, 0, []
         result = shapes[0].copy()
-        for coordinates, shape in zip(indices, shapes, strict=True):
+        for coordinates, contents, shape in zip(indices, values, shapes, strict=True):
+            if len(coordinates) != len(contents):
+                message = f"{len(contents)} values do not fit {len(coordinates)} indices"
+                raise OpError(message)
             expected = (
                 np.where(np.arange(rank) == dim, shape, result) if (shape.size == rank) else None
             )

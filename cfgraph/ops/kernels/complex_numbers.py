@@ -12,13 +12,14 @@ import numpy as np
 
 
 def quotient(xp: ModuleType, x: Any, y: Any) -> Any:
-    """Quotient x / y."""
-    return _nan_where(xp, xp.isinf(y) | (y == 0), x / y)
+    """Quotient x / y; that of two single numbers is the C library's in TensorFlow, too."""
+    value = x / y
+    return value if value.size == 1 else _nan_where(xp, xp.isinf(y) | (y == 0), value)
 
 
 def reciprocal(xp: ModuleType, x: Any) -> Any:
-    """Reciprocal 1 / x."""
-    return _nan_where(xp, xp.isinf(x), xp.reciprocal(x))
+    """Reciprocal 1 / x; that of a single number is the C library's."""
+    return xp.reciprocal(x) if x.size == 1 else _nan_where(xp, xp.isinf(x), xp.reciprocal(x))
 
 
 def reciprocal_root(xp: ModuleType, x: Any) -> Any:

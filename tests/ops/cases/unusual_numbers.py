@@ -367,3 +367,20 @@ CASES.append(case("GRUBlockCellGrad", [*GRU, GATES, STATE, STATE, STATE], error=
 WEIGHTS = [np.ones((6, 12), F), *[np.ones(3, F)] * 3, np.ones(12, F)]
 LSTM = [STATE, STATE, STATE, *WEIGHTS, GATES, *[STATE] * 7]
 CASES.append(case("LSTMBlockCellGrad", LSTM, {"use_peephole": True}, error=True))
+
+# NaN is below no number, and hides none beside it
+SORTED = np.array([[1, 2, 2, 5]], F)
+SOUGHT = np.array([[NAN, 2, INF, -INF, 0, NAN, 5]], F)
+for op in ("LowerBound", "UpperBound"):
+    for dtype in (F, D, np.float16, bfloat16):
+        CASES.append(case(op, [SORTED.astype(dtype), SOUGHT.astype(dtype)]))
+
+# a single complex number is divided as the C library does
+for value in (complex(INF, 1), complex(-1, -INF)):
+    CASES += [
+        case("Reciprocal", [np.array([value])]),
+        case("RealDiv", [np.array([1 + 2j]), np.array(value)]),
+    ]
+
+joined = [np.array([[0, 1]]), np.array([[0, 0]]), np.ones(3), np.ones(1), *[np.array([3, 3])] * 2]
+CASES.append(case("SparseConcat", joined, {"concat_dim": 0, "N": 2}, error=True))
