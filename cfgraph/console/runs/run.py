@@ -22,6 +22,7 @@ from cfgraph.console.runs.run_request import RunRequest
 from cfgraph.errors import UsageError, WorkerLost
 from cfgraph.extensions import COMPILER, extension_names
 from cfgraph.ir.traversal import ancestors
+from cfgraph.passes.place.rules import RuleMatches
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
@@ -105,7 +106,15 @@ def execute(
         observers.close_views()
     observers.write(result)
     values = dict(zip(request.spec.fetches, result.values, strict=True))
-    return Outcome(request, result, values, request.expected.differences(values), variables)
+    differences = request.expected.differences(values)
+    return Outcome(request, result, values, differences, variables, _unused_rules(result))
+
+
+def _unused_rules(result: RunResult) -> list[str]:
+    """Warnings of placement rules that match no node of a run."""
+    rules = result.config.rules
+    warnings = RuleMatches(result.graph, rules).warnings if rules.rules else ()
+    return [f"in this run {warning}" for warning in warnings]
 
 
 def _with_retries(

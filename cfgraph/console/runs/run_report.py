@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,6 @@ from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_count, format_duration
-from cfgraph.passes.place.rules import RuleMatches
 from cfgraph.runtime.cluster_runner import Cluster, ClusterRunner
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.case_files import write_array
@@ -124,13 +123,14 @@ def engine_json(result: RunResult) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run that ended: fetched values (None if dead), differences, and variables to save."""
+    """A run that ended: values (None if dead), differences, variables to save, and warnings."""
 
     request: RunRequest
     result: RunResult
     values: dict[Output, Any]
     differences: dict[Output, ValueDifference]
     variables: State | None
+    warnings: Sequence[str] = ()
 
     @property
     def expected(self) -> list[str]:
@@ -184,9 +184,8 @@ def print_outcome(
 ) -> None:
     """Print fetched values, differences from expected values, and memory; or as JSON or for CI."""
     result = outcome.result
-    if result.config.rules.rules:
-        for warning in RuleMatches(result.graph, result.config.rules).warnings:
-            note(f"warning: in this run {warning}")
+    for warning in outcome.warnings:
+        note(f"warning: {warning}")
     if printing.is_json:
         _print_json(source, outcome, observers, printing.full, explains_engine)
         return
