@@ -63,8 +63,6 @@ def main() -> None:
         os._exit(code)
     if watchdog.raised or abandoned_work_continues():
         # a large heap takes seconds to free, and XLA to compile
-        if (folders := sys.modules.get("cfgraph.ir.temporary_folders")) is not None:
-            folders.remove_temporary_folders()
         os._exit(code)
     # the last collections of the interpreter take a sixth of a short command's time
     gc.freeze()

@@ -41,14 +41,9 @@ _MIN_AGE_SECONDS: Final = 60
 
 def create_temporary_file(folder: str | os.PathLike[str] | None) -> tuple[int, str]:
     """The descriptor and the path of a new, locked file in a folder, by default of the system."""
-    descriptor, name = tempfile.mkstemp(prefix=temporary_prefix(), dir=folder)
+    descriptor, name = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=folder)
     lock_file(descriptor)
     return descriptor, name
-
-
-def temporary_prefix() -> str:
-    """The start of the names of this process's temporary files and folders."""
-    return f"{_PREFIX}{os.getpid()}-"
 
 
 def lock_file(descriptor: int) -> bool:
@@ -76,7 +71,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _remove_if_left(path: Path) -> None:
-    if not is_leftover(path):
+    if not _is_leftover(path):
         return
     descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     try:
@@ -86,8 +81,8 @@ def _remove_if_left(path: Path) -> None:
         os.close(descriptor)
 
 
-def is_leftover(path: Path, *, is_folder: bool = False) -> bool:
-    """True for a temporary file, or folder, of this user whose process does not run any more."""
+def _is_leftover(path: Path) -> bool:
+    """True for a temporary file of this user whose process does not run any more."""
     process = _PROCESS(path.name)
     if process is None or not _can_lock:
         return False
@@ -95,8 +90,7 @@ def is_leftover(path: Path, *, is_folder: bool = False) -> bool:
         status = path.lstat()
     except OSError:
         return False
-    has_kind = stat.S_ISDIR if is_folder else stat.S_ISREG
-    if not has_kind(status.st_mode) or status.st_uid != os.geteuid():
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         return False
     is_old = status.st_mtime < max(_STARTED, time.time() - _MIN_AGE_SECONDS)
     return is_old and not _is_running(int(process[1]))

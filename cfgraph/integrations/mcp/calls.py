@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.integrations.mcp.answers import bounded
 from cfgraph.integrations.mcp.roots import Roots
 from cfgraph.integrations.mcp.tools import Tool, find_tool
-from cfgraph.ir.temporary_folders import create_temporary_folder
 
 # the process enforces its own limits, and is ended if it does not
 _GRACE_SECONDS: Final = 10
@@ -87,7 +85,7 @@ class ToolRunner:
 
     def _call(self, tool: Tool, words: list[str], lifeline: Lifeline) -> ToolAnswer:
         """The answer of a command."""
-        with tempfile.TemporaryDirectory(dir=_own_folder()) as folder:
+        with tempfile.TemporaryDirectory(prefix="cfgraph-") as folder:
             graph = Path(folder, "result.graph")
             options = [f"--timeout={self.seconds}", f"--max-memory={self.memory}"]
             if tool.writes_graph:
@@ -146,12 +144,6 @@ class ToolRunner:
             except ValueError:
                 message = done.stderr.decode(errors="replace").strip()[-_MAX_MESSAGE:]
                 return None, message or f"the command ended with status {done.returncode}"
-
-
-@cache
-def _own_folder() -> Path:
-    """The folder of all calls, which the end of the server removes."""
-    return create_temporary_folder()
 
 
 def _require_words(arguments: Mapping[str, Any]) -> None:
