@@ -20,6 +20,6 @@ def main(
     json: Json = False,
 ) -> None:
     """Write example graphs and a README with commands to try."""
-    from cfgraph.console.installation.examples import write_examples
+    from cfgraph.console.sample_graphs import write_examples
 
     write_examples(folder, json=json)
