@@ -46,6 +46,9 @@ class Assignment:
                 return self(inputs[0], tag)
             case "Enter":
                 return self(inputs[0], tag[:-1])
+            case "Merge" if output.port:
+                (index,) = [k for k, item in enumerate(inputs) if self.record.live(item, tag)]
+                return index
             case "Merge":
                 return self.merged(inputs, tag)
             case "Exit":
@@ -147,11 +150,13 @@ class Tables:
         """The cases for each value of an output; of a predicate only those for 1."""
         found = self.values.get(output)
         if found is None:
-            found = self.values[output] = self.find(output.node)
+            found = self.values[output] = self.find(*output)
         return found
 
-    def find(self, node: Node) -> dict[int, int]:
-        """The value of a computed node in the cases in which it is live."""
+    def find(self, node: Node, port: int) -> dict[int, int]:
+        """The value of a computed output in the cases in which it is live."""
+        if node.op == "Merge" and port:
+            return {1: 0, **{index: self.of[item] for index, item in enumerate(node.inputs)}}
         inputs = [self.value(item) for item in node.inputs]
         match node.op:
             case "Const":

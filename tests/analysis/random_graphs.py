@@ -230,6 +230,8 @@ class _Writer:
         *data, bits = [self.op("Merge", *pair) for pair in zip(*results, strict=True)]
         scope.data.extend(data)
         scope.predicates.append(bits)
+        if scope.indices:
+            scope.indices.append(Output(bits.node, 1))
 
     def bit_of(self, branch: _Scope) -> Output:
         """A Boolean of a branch: a constant, or a predicate that is live only in the branch."""

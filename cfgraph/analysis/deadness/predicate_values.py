@@ -1,10 +1,10 @@
 """Value numbering of predicates, precise enough to recognize equal ones.
 
 A forwarding op has the value of its input; logical ops become formulas; a pure op applied to equal
-inputs gives an equal value; a Merge of Booleans of which exactly one arrives is true where a true
-one arrives; everything else has a distinct value. Values describe one iteration: a loop variable
-that may change, its value at the Exit, and random values differ from all others. A loop variable
-that the body passes on unchanged has the value that it entered with.
+inputs gives an equal value; a Merge of which exactly one input arrives is true where a true one
+arrives, and its index is that of the input; everything else has a distinct value. Values describe
+one iteration: a loop variable that may change, its value at the Exit, and random values differ from
+all others. A loop variable that the body passes on unchanged has the value that it entered with.
 """
 
 from __future__ import annotations
@@ -120,8 +120,10 @@ class PredicateValues:
         self._bools: dict[int, ValueNumber] = {}
         self.free_constants = free_constants
         self._constants: dict[ValueNumber, Any] = {}
+        # of the index of a Merge, the conditions for each value
+        self._cases: dict[ValueNumber, dict[int, int]] = {}
         self._named: list[tuple[str, int]] = []  # name and depth, by number
-        # values that depend on a Merge of Booleans, and their readers
+        # values that depend on what arrives at a Merge, and their readers
         self._followed: dict[Output, list[Output]] = {}
         self._requests: dict[Output, list[Node]] = {}
 
@@ -141,7 +143,7 @@ class PredicateValues:
         return number
 
     def invalidate(self, output: Output) -> list[Node]:
-        """Recompute a Merge of Booleans; returns the Switches that used a value that changed."""
+        """Recompute an output of a Merge; returns the Switches that used a value that changed."""
         if output not in self._of or output not in self._followed:
             return []
         if self._decide(output) == self._of[output]:
@@ -164,7 +166,7 @@ class PredicateValues:
         return self._of[output]
 
     def _follow(self, output: Output) -> None:
-        """Record that a value depends on a Merge of Booleans."""
+        """Record that a value depends on what arrives at a Merge."""
         for tensor in self._needs(output) if self._followed else ():
             if tensor in self._followed:
                 self._followed[tensor].append(output)
@@ -204,6 +206,8 @@ class PredicateValues:
         op = lookup(output.node.op)
         if op is None or output in self.cut or output.node not in self.frames.of:
             return self._own(output)
+        if op.role is MERGE and output.port:
+            return self._index(output)
         if op.role in (MERGE, EXIT):
             if len(set(needs)) == 1:
                 return needs[0]
@@ -242,26 +246,42 @@ class PredicateValues:
         tensor = output.node.attrs.get("value")
         if isinstance(tensor, TensorValue) and not output.node.inputs and tensor.shape.rank == 0:
             if self.free_constants:
-                return self._own(output)
+                number = self._own(output)
             value = tensor.array[()]
             self._constants[number] = value.item() if hasattr(value, "item") else value
         return number
 
     def _chosen(self, output: Output, needs: list[ValueNumber]) -> int | None:
         """The truth formula of a Merge of Booleans, or None if two inputs may arrive together."""
-        inputs = output.node.inputs
-        is_choice = 1 < len(needs) <= _MAX_MERGE_INPUTS and not self._closes(output.node)
-        if not is_choice or output.dtype is not bool_:
+        if output.dtype is not bool_ or not (arrivals := self._exclusive_arrivals(output)):
             return None
+        formulas = self.formulas
+        return formulas.any_of(
+            formulas.all_of([comes, self._truth_of(number)])
+            for comes, number in zip(arrivals, needs, strict=True)
+        )
+
+    def _index(self, output: Output) -> ValueNumber:
+        """The value number of the index of a Merge: it is that of the input that arrives."""
+        arrivals = self._exclusive_arrivals(output)
+        number = self._number(("index", *arrivals) if arrivals else output, output)
+        if arrivals:
+            self._cases[number] = dict(enumerate(arrivals))
+        return number
+
+    def _exclusive_arrivals(self, output: Output) -> list[int]:
+        """The conditions under which each input of a Merge arrives, none if two may together."""
+        inputs = output.node.inputs
+        if not 1 < len(inputs) <= _MAX_MERGE_INPUTS or self._closes(output.node):
+            return []
         self._followed.setdefault(output, [])
-        formulas, before, true = self.formulas, FALSE, FALSE
-        for tensor, number in zip(inputs, needs, strict=True):
-            comes = self.merge_input_condition(tensor)
-            if self.solver.is_satisfiable(formulas.all_of([before, comes])) is not False:
-                return None
-            before = formulas.any_of([before, comes])
-            true = formulas.any_of([true, formulas.all_of([comes, self._truth_of(number)])])
-        return true
+        arrivals, before = list[int](), FALSE
+        for comes in map(self.merge_input_condition, inputs):
+            if self.solver.is_satisfiable(self.formulas.all_of([before, comes])) is not False:
+                return []
+            arrivals.append(comes)
+            before = self.formulas.any_of([before, comes])
+        return arrivals
 
     # -- Booleans --------------------------------------------------------------------------------
 
@@ -277,7 +297,7 @@ class PredicateValues:
     def _truth_of(self, number: ValueNumber) -> int:
         formula = self._truth.get(number)
         if formula is None:
-            if number in self._constants:
+            if self._is_known(number):
                 formula = TRUE if self._constants[number] else FALSE
             else:
                 name, depth = self._named[number]
@@ -286,9 +306,14 @@ class PredicateValues:
             self._truth[number] = formula
         return formula
 
+    def _is_known(self, number: ValueNumber) -> bool:
+        return number in self._constants and not self.free_constants
+
     def _is(self, number: ValueNumber, constant: Any) -> int:
-        if number in self._constants:
+        if self._is_known(number):
             return TRUE if self._constants[number] == constant else FALSE
+        if number in self._cases:
+            return self._cases[number].get(constant, FALSE)
         if isinstance(constant, float) and math.isnan(constant):
             return FALSE
         name, depth = self._named[number]

@@ -234,7 +234,8 @@ class TransferFunctions:
             ports_changed = self._switch(node, runs)
         elif role is MERGE:
             runs = self.merge_condition(node)
-            self.stale_switches += self.values.invalidate(Output(node, 0))
+            for port in range(2):
+                self.stale_switches += self.values.invalidate(Output(node, port))
         elif role is ENTER:
             runs = self._enter(node, runs)
         elif role is EXIT:

@@ -79,13 +79,33 @@ def test_a_merge_whose_inputs_may_come_together_has_a_value_of_its_own() -> None
     assert _taken("m = Merge(mine, q) {T=bool, N=2}") == "q"
 
 
-def test_the_number_of_the_input_that_came_is_no_value_of_the_inputs() -> None:
-    assert _taken("m = Merge(false, true) {T=bool, N=2}") == "p"
-    choice = graph(
-        CHOICE, "m = Merge(false, true) {T=bool, N=2}\ns = _SwitchN(x, m:1) {num_outs=2}"
-    )
+def _selected(merge: str) -> list[str]:
+    """The conditions of the outputs of a _SwitchN that the index of a Merge selects."""
+    choice = graph(CHOICE, merge, "s = _SwitchN(x, m:1) {num_outs=3}")
     analysis = deadness(choice)
-    assert analysis.text(analysis.of(choice.tensor("s:0"))) == "m:1=0"
+    return [analysis.text(analysis.of(choice.tensor(f"s:{port}"))) for port in range(3)]
+
+
+def test_the_index_of_a_merge_is_that_of_the_input_that_arrives() -> None:
+    assert _selected("m = Merge(true, false) {T=bool, N=2}") == ["p", "~p", "false"]
+
+
+def test_the_index_of_a_merge_whose_inputs_may_come_together_has_a_value_of_its_own() -> None:
+    assert _selected("m = Merge(true, q) {T=bool, N=2}")[0] == "m:1=0"
+
+
+@pytest.mark.parametrize("free_constants", [False, True])
+def test_an_index_is_compared_with_constants(free_constants: bool) -> None:
+    choice = graph(
+        CHOICE,
+        "m = Merge(true, false) {T=bool, N=2}",
+        "second = Const() {dtype=int32, value=int32[]:1}",
+        "is_second = Equal(m:1, second)",
+        "s = Switch(x, is_second)",
+        "y = Neg(s:1)",
+    )
+    analysis = deadness(choice, free_constants=free_constants)
+    assert analysis.text(analysis.of_control(choice["y"])) == "~p"
 
 
 @pytest.mark.parametrize("through", ["nothing", "conditional", "loop"])
