@@ -42,6 +42,24 @@ unread = Neg(factor)
 next = NextIteration(add)
 exit = Exit(switch)
 """
+# the index of a Merge keeps the dead branch, and with it the Switch that the other nodes read
+CONSTANT = """
+x = Placeholder() {dtype=float32, shape=[]}
+q = Placeholder() {dtype=bool, shape=[]}
+never = Const() {dtype=bool, value=bool[]:false}
+switch = Switch(x, never)
+minus = Neg(switch)
+abs = Abs(switch:1)
+indexed = Merge(minus, abs)
+root = Sqrt(switch)
+sin = Sin(switch:1)
+merged = Merge(root, sin)
+y = Identity(merged)
+only = Merge(root, sin)
+again = Switch(only, q)
+unread = Exp(again:1)
+result = Sinh(switch)
+"""
 # with a constant that only regions read, and an operand of what nothing reads
 CASES = {
     "branch": (BRANCH, ["two", "square", "y", "y:1"]),
@@ -71,6 +89,15 @@ def test_a_tensor_outside_of_regions_keeps_its_name_and_value(name: str, form: s
     feeds = {name: value for name, value in feeds.items() if name in graph}
     expected = cfgraph.Session(graph).run(fetches, feeds)
     assert cfgraph.functionalize(graph, target=form).regions
+    assert cfgraph.Session(graph).run(fetches, feeds) == expected
+
+
+def test_a_branch_that_never_runs_takes_no_result_with_it() -> None:
+    graph = loads(CONSTANT.encode(), "graph")
+    fetches = ["indexed", "indexed:1", "merged", "y", "only", "result"]
+    feeds = {"x": np.float32(4), "q": np.array(True)}
+    expected = cfgraph.Session(graph).run(fetches, feeds)
+    assert "unread" in cfgraph.functionalize(graph).dropped
     assert cfgraph.Session(graph).run(fetches, feeds) == expected
 
 

@@ -36,6 +36,7 @@ from cfgraph.passes.functionalize.lists.tensor_lists import (
 from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import RegionReport
 from cfgraph.passes.functionalize.unneeded_nodes import (
+    always_has_value,
     dead_ends,
     drop_unneeded,
     drop_unread_primitives,
@@ -207,33 +208,44 @@ def _prepare(
     decided.forward_single()
     dropped = [] if fetched is None else drop_unneeded(graph, decided.fetched)
     conditions = deadness(graph, free_constants=True)
-    if _drop_constant_branches(graph, decided, conditions):
-        dropped += decided.dropped
-        decided.dropped.clear()
-        conditions = deadness(graph, free_constants=True)
+    known = _known_liveness(graph, decided, conditions)
+    outside: set[Node] = set()
+
+    def has_value(node: Node) -> bool:
+        return node in outside or always_has_value(conditions, node)
+
+    if known is not None:
+        outside.update(filter(has_value, graph))
+        outside.update(n for n in graph if not n.uses and always_has_value(known, n))
+        if decided.drop_never_live(known):
+            dropped += decided.dropped
+            decided.dropped.clear()
+            conditions = deadness(graph, free_constants=True)
     edits, named = graph.edits, fetched
     if fetched is None:
-        ends, has_results = dead_ends(graph, conditions)
+        ends, has_results = dead_ends(graph, has_value)
         if has_results:
-            dropped += remove_with_sources(graph, ends, conditions)
+            dropped += remove_with_sources(graph, ends, has_value)
         else:
             named = _named_outputs(ends)
     dead = DeadFetches(graph, {n: each for n, each in (named or {}).items() if n[:1] != "^"})
     dead.resolve(conditions, dead_as)
     rules = _rules(graph, fetched, dead.replaced)
-    rules.shapes = infer_shapes(graph)
+    rules.shapes, rules.outside = infer_shapes(graph), outside
     decided.fetched, decided.fetched_indices = rules.fetched, rules.fetched_indices
     return _PreparedGraph(rules, conditions, edits, dead, dropped, decided)
 
 
-def _drop_constant_branches(graph: Graph, decided: DecidedBranches, conditions: Deadness) -> bool:
-    """Drop branches that never run if a result is live only because a predicate is constant."""
+def _known_liveness(
+    graph: Graph, decided: DecidedBranches, conditions: Deadness
+) -> Deadness | None:
+    """Return an analysis with known constants if a result is live only because of one."""
     results = decided.fetched or {node for node in graph if not node.uses}
     dead = [node for node in results if not conditions.always_live(node)]
     if not dead:
-        return False
+        return None
     known = deadness(graph)
-    return any(map(known.always_live, dead)) and decided.drop_never_live(known)
+    return known if any(map(known.always_live, dead)) else None
 
 
 def _rules(

@@ -208,7 +208,9 @@ class Functionalizer:
 
     def must_stay(self, node: Node, conditions: Deadness) -> bool:
         """Return true for a node outside of regions, which any run can fetch."""
-        return not self.rules.has_named_fetches and always_has_value(conditions, node)
+        if self.rules.has_named_fetches:
+            return False
+        return node in self.rules.outside or always_has_value(conditions, node)
 
     def regions(self) -> tuple[RegionReport, ...]:
         """Return the reports on all regions."""

@@ -44,7 +44,8 @@ class RegionRules:
     `fetched` are the nodes that will be fetched, and `fetched_values` those of them whose outputs
     are, and `fetched_indices` the Merges whose second output is. Without `has_named_fetches`, they
     are all nodes that nothing reads, which a run may fetch one by one: no two calls with effects
-    become one then. `shapes` are those of the lowered graph, which calls declare.
+    become one then. A run may also fetch nodes `outside` of regions, found before branches that
+    never run were dropped. `shapes` are those of the lowered graph, which calls declare.
     """
 
     keep_devices = True
@@ -64,6 +65,7 @@ class RegionRules:
         self.fetched_values = set(fetched_values)
         self.fetched_indices = set(fetched_indices)
         self.has_named_fetches = has_named_fetches
+        self.outside: Collection[Node] = ()
         self.shapes: StaticShapes | None = None
 
     def call_attrs(self, results: Iterable[Output]) -> dict[str, Any]:

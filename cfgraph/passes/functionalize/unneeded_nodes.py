@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from cfgraph.analysis.deadness.deadness import Deadness
 from cfgraph.ir.graph import Graph, Node
@@ -25,15 +25,15 @@ def drop_unneeded(graph: Graph, fetched: Iterable[Node]) -> list[str]:
     return [node.name for node in unneeded]
 
 
-def dead_ends(graph: Graph, conditions: Deadness) -> tuple[list[Node], bool]:
-    """Return nodes without effects that may be dead and that nothing reads.
+def dead_ends(graph: Graph, has_value: Callable[[Node], bool]) -> tuple[list[Node], bool]:
+    """Return nodes without effects that may have no value and that nothing reads.
 
     Also return true if the graph has other results.
     """
     ends = [node for node in graph if not node.uses]
     if not any(role_of(node) is Role.SWITCH for node in graph):
         return [], True
-    dead = [node for node in ends if not may_write(node) and not always_has_value(conditions, node)]
+    dead = [node for node in ends if not may_write(node) and not has_value(node)]
     return dead, any(not is_input(node) for node in set(ends).difference(dead))
 
 
@@ -45,14 +45,15 @@ def always_has_value(conditions: Deadness, node: Node) -> bool:
     return conditions.always_live(node)
 
 
-def remove_with_sources(graph: Graph, nodes: Iterable[Node], conditions: Deadness) -> list[str]:
+def remove_with_sources(
+    graph: Graph, nodes: Iterable[Node], has_value: Callable[[Node], bool]
+) -> list[str]:
     """Remove nodes that nothing reads, and what only they read and may be dead; return the names.
 
     Inputs stay.
     """
     removed = graph.remove_unread(
-        nodes,
-        lambda node: not (may_write(node) or is_input(node) or always_has_value(conditions, node)),
+        nodes, lambda node: not (may_write(node) or is_input(node) or has_value(node))
     )
     return [node.name for node in removed]
 
