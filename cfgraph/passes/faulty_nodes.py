@@ -53,9 +53,10 @@ def defer_faults(graph: Graph, needed: Iterable[Node], fetches: Collection[Outpu
         if not left:
             require_no_findings(errors)
         deferred = True
-        for finding in {error.node: error for error in reversed(errors)}.values():
-            if finding.code not in _OF_ONE_NODE or not _defer(graph, finding, fetches):
-                require_no_findings(errors)
+        first = {error.node: error for error in reversed(errors)}.values()
+        are_of_one_node = all(finding.code in _OF_ONE_NODE for finding in first)
+        if not (are_of_one_node and all(_defer(graph, finding, fetches) for finding in first)):
+            require_no_findings(errors)
     return deferred
 
 

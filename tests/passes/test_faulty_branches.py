@@ -139,6 +139,19 @@ def test_a_faulty_node_of_unknown_outputs_can_be_fetched(engine: str) -> None:
             session.run([fetch], {"x": 1.0, "p": True})
 
 
+def test_a_faulty_node_of_a_function_with_other_faults_is_no_faulty_branch() -> None:
+    found = cfgraph.loads(b"""
+x = Placeholder() {dtype=float32, shape=[]}
+y = PartitionedCall(x, x) {f=@f, Tin=(float32, float32), Tout=(int32)}
+function f(x: float32, x: float32) -> (y: int32) {
+  c = Cast(x) {DstT=int32, SrcT=bool}
+  return y = c:y:0
+}
+""")
+    with pytest.raises(InvalidInput, match="two arguments have the name 'x'"):
+        cfgraph.Session(found).run(["y"], {"x": 1.0})
+
+
 def test_a_table_keeps_its_initializer_though_a_branch_is_faulty() -> None:
     found = graph("""
         words = Placeholder() {dtype=string, shape=[?]}
