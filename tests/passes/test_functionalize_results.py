@@ -108,6 +108,19 @@ def test_with_fetches_it_is_dropped(name: str) -> None:
     assert {"two", "three", "square"}.isdisjoint(graph.nodes)
 
 
+def test_an_input_stays_with_what_it_waits_for() -> None:
+    text = """
+x = Placeholder() {dtype=float32, shape=[]}
+before = Neg(x)
+later = Placeholder(^before) {dtype=float32, shape=[]}
+unread = Exp(later)
+y = Abs(x)
+"""
+    graph = loads(text.encode(), "graph")
+    cfgraph.functionalize(graph, "y")
+    assert list(graph.nodes) == ["x", "before", "later", "y"]
+
+
 def test_random_programs_keep_all_tensors_outside_of_regions() -> None:
     for seed in range(40):
         graph = random_program(seed).graph

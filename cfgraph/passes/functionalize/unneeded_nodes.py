@@ -18,9 +18,9 @@ def is_input(node: Node) -> bool:
 
 
 def drop_unneeded(graph: Graph, fetched: Iterable[Node]) -> list[str]:
-    """Remove what no fetch needs; return the names."""
-    needed = set(ancestors(graph, fetched))
-    unneeded = [node for node in graph if node not in needed and not is_input(node)]
+    """Remove what neither a fetch nor an input needs; return the names."""
+    needed = set(ancestors(graph, [*fetched, *filter(is_input, graph)]))
+    unneeded = [node for node in graph if node not in needed]
     graph.remove(*unneeded)
     return [node.name for node in unneeded]
 
