@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
+
+from cfgraph.reports import Keywords, Maybe, Positive, Record
 
 # hostile files contain names of megabytes
 _MAX_SHOWN: Final = 10_000
@@ -18,12 +20,76 @@ def install_hint(extra: str) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
+class Location(Record):
+    """What an error or a finding concerns."""
+
+    path: Maybe[str] = None
+    node: Maybe[str] = None
+    frame: Maybe[str] = None  #: The path of a loop.
+    device: Maybe[str] = None
+    tensor: Maybe[str] = None
+    line: Maybe[Positive] = None  #: Of a text, such as a pipeline.
+    column: Maybe[Positive] = None  #: Of the line.
+
+
+class ConditionInput(Record):
+    """A tensor that a condition reads, and its values in the listed iterations."""
+
+    tensor: str
+    values: tuple[str, ...]
+    changes: bool
+
+
+class LoopState(Record):
+    """Values that the condition of a loop read in its last iterations."""
+
+    name: str
+    condition: str  #: The node of the condition.
+    iterations: tuple[int, ...]  #: The iterations of `values`, the last one last.
+    inputs: tuple[ConditionInput, ...]
+
+    def lines(self) -> Iterator[str]:
+        """The state as lines of a message."""
+        numbers = ", ".join(map(str, self.iterations))
+        yield f"condition '{self.condition}' of loop '{self.name}', in iterations {numbers}, reads"
+        for item in self.inputs:
+            text = ", ".join(item.values) if item.changes else f"{item.values[-1]}, unchanged"
+            yield f"  '{item.tensor}': {text}"
+
+
+class ErrorReport(Record):
+    """An error in a document."""
+
+    code: str | None
+    kind: str  #: The class of the error, as in InvalidInput; Bug for a bug of cfgraph.
+    message: str
+    hint: str | None
+    where: Location
+    #: The loop that exceeded a limit, and what its condition read last.
+    loop: Maybe[LoopState] = None
+
+
+FindingCode = Annotated[str | None, "As in CFG201."]
+Level = Annotated[str, Keywords(enum=["error", "warning", "note"])]
+
+
+class FindingReport(Record):
+    """A finding in a document."""
+
+    code: FindingCode
+    level: Level
+    message: str
+    hint: str | None  #: What to do.
+    where: Location
+    related: Maybe[Sequence[str]] = None  #: Other nodes that it concerns.
+
+
 class CfgraphError(Exception):
     """A failure that is not a bug in cfgraph: message, location, and hint."""
 
     exit_code: ClassVar[int] = 1
     # the state of the loop that exceeded a limit (`runtime/compiled/loop_watch.py`)
-    loop: Any = None
+    loop: LoopState | None = None
 
     def __init__(
         self,
@@ -68,23 +134,18 @@ class CfgraphError(Exception):
         )
         return ", ".join(f"{word}{value}" for word, value in parts if value)
 
+    def location(self) -> Location:
+        """Return the file, node, frame and device that the error concerns."""
+        return Location(self.path, self.node, self.frame, self.device)
+
+    def report(self) -> ErrorReport:
+        """Return the error as a member of a command's JSON document."""
+        kind = type(self).__name__
+        return ErrorReport.from_attributes(self, kind=kind, where=self.location())
+
     def to_json(self) -> dict[str, Any]:
-        """Return the error as the `error` member of a command's JSON document."""
-        where = {
-            "path": self.path,
-            "node": self.node,
-            "frame": self.frame,
-            "device": self.device,
-        }
-        loop = {} if self.loop is None else {"loop": self.loop.to_json()}
-        return {
-            "code": self.code,
-            "kind": type(self).__name__,
-            "message": self.message,
-            "hint": self.hint,
-            "where": {name: value for name, value in where.items() if value is not None},
-            **loop,
-        }
+        """Return the error as a JSON object."""
+        return self.report().to_json()
 
 
 def _clipped(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
@@ -109,6 +108,7 @@ def _explain_code(code: str, json: bool, color: Color) -> None:
     from cfgraph.analysis.findings import find_code
     from cfgraph.cli.json_output import print_document
     from cfgraph.cli.output import page
+    from cfgraph.console.explanations.answers import ExplainResult
     from cfgraph.errors import UsageError
 
     if not re.fullmatch(r"(?i)cfg\w*", code):
@@ -121,7 +121,7 @@ def _explain_code(code: str, json: bool, color: Color) -> None:
         )
     entry = find_code(code)
     if json:
-        print_document("explain", result={"code": asdict(entry)})
+        print_document(ExplainResult(entry))
         return
     out = page(color)
     out.heading(f"{entry.code}  {entry.title}", entry.level)

@@ -28,6 +28,7 @@ TOP_LEVEL_LAYERS = {
     "extension_index": "errors",
     "extensions": "errors",
     "limits": "errors",
+    "reports": "errors",
     "rich_display": "errors",
     "stack_position": "errors",
     "version": "errors",

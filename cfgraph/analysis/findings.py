@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from cfgraph.errors import DOCUMENTATION, CfgraphError, InvalidInput, UsageError
+from cfgraph.errors import (
+    DOCUMENTATION,
+    CfgraphError,
+    FindingReport,
+    InvalidInput,
+    Level,
+    Location,
+    UsageError,
+)
 from cfgraph.ir.names import did_you_mean
 
 # late imports: only an explained code reads the table of codes
@@ -20,7 +28,7 @@ class Code:
 
     code: str
     title: str
-    level: str
+    level: Level
     explanation: str
     fix: str
 
@@ -95,17 +103,13 @@ class Finding:
         where = f" at node '{self.node}'" if self.node else ""
         return f"{self.level}[{self.code}]: {self.message}{where}"
 
+    def report(self, path: str | None = None) -> FindingReport:
+        """The finding as a member of a document, in the graph at a path."""
+        return FindingReport.from_attributes(self, where=Location(path, self.node, self.frame))
+
     def to_json(self) -> dict[str, Any]:
-        """The finding as a member of a command's JSON document."""
-        where = {"node": self.node, "frame": self.frame}
-        return {
-            "code": self.code,
-            "level": self.level,
-            "message": self.message,
-            "hint": self.hint,
-            "where": {name: value for name, value in where.items() if value is not None},
-            "related": list(self.related),
-        }
+        """The finding as a JSON object."""
+        return self.report().to_json()
 
 
 def require_no_findings(faults: Sequence[Finding]) -> None:

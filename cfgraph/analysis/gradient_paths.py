@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Final
 
 from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.resource_handles import is_same_variable, is_variable, variable_of_handle
@@ -18,6 +18,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import downstream
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import lookup
+from cfgraph.reports import Column
 
 _MAX_PATH_NODES: Final = 7
 _MAX_LISTED: Final = 3
@@ -36,11 +37,7 @@ class GradientCut:
     x: Output
     kind: str
     nodes: tuple[Node, ...]
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The cut as a member of a command's JSON document."""
-        return {"kind": self.kind, "nodes": [n.name for n in self.nodes], "reason": self.reason}
+    reason: Annotated[str, Column(optional=True)]
 
 
 class GradientFlow:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.frames import frames
+from cfgraph.ir.devices import is_simulated, short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import is_transfer, rendezvous_key, sends_by_recv
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.reports import Column, Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +23,16 @@ class DevicePartition:
     """A device: its nodes, its control loops, and the messages that it sends.
 
     `control_loops` are the paths of loops that it executes without their LoopCond; `once` and
-    `iteration` count the messages sent outside loops, and in one iteration of each loop.
+    `iteration` count the messages sent outside loops, and in one iteration of each loop. It is
+    `simulated` if no machine has it.
     """
 
     device: str
-    nodes: int
-    control_loops: tuple[str, ...]
-    once: int
-    iteration: int
+    nodes: Count
+    control_loops: tuple[str, ...]  #: The loops that the device drives by a message an iteration.
+    once: Count  #: Messages that it sends once.
+    iteration: Count  #: Messages that it sends in each iteration.
+    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +42,26 @@ class MessageRoute:
     `bytes` is the sum of the static sizes, `unknown` the number of other messages.
     """
 
-    source: str
-    target: str
-    frame: str
-    messages: int
-    bytes: int
-    unknown: int
+    source: Annotated[str, Column("from", style="cyan", cell=short_device_name)]
+    target: Annotated[str, Column("to", style="cyan", cell=short_device_name)]
+    frame: Annotated[
+        str, Column(title="loop", cell=lambda frame: "once" if frame == "/" else frame)
+    ]
+    messages: Count
+    bytes: Count  #: Of those whose size is known.
+    unknown: Count  #: Messages of unknown size.
+
+    @property
+    def loop(self) -> str:
+        """The path of the loop, in words."""
+        return "once" if self.frame == "/" else self.frame
+
+    @property
+    def size(self) -> Annotated[str, Column(title="bytes", right=True)]:
+        """The static sizes as text."""
+        if not self.unknown:
+            return str(self.bytes)
+        return f"{self.bytes} + ?" if self.bytes else "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +89,12 @@ def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Parti
     return Partitions(
         tuple(
             DevicePartition(
-                device, nodes[device], loops.get(device, ()), once[device], iteration[device]
+                device,
+                nodes[device],
+                loops.get(device, ()),
+                once[device],
+                iteration[device],
+                is_simulated(device),
             )
             for device in sorted(nodes)
         ),

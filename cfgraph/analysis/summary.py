@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.feeds_and_fetches import (
@@ -33,6 +34,7 @@ from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.families.resource_variables import ReadVariableOp
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.reports import Column, Count, Keywords, Positive
 
 
 def _io_nodes(graph: Graph) -> set[Node]:
@@ -119,9 +121,12 @@ _UNRUNNABLE = ("unknown", "no kernel")
 class Endpoint:
     """An input or output: its type as `float32[?,4]`, and its default value."""
 
-    name: str
+    name: Annotated[str, Column(style="cyan")]
     type: str
-    default: str | None = None
+    default: Annotated[
+        str | None,
+        Column(style="dim", optional=True, cell=lambda value: value and f"{value} unless fed"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +135,11 @@ class FrameSummary:
 
     name: str
     path: str
-    depth: int
-    nodes: int
-    parallel_iterations: int
-    variables: int
-    invariants: int
+    depth: Count
+    nodes: Count
+    parallel_iterations: Count
+    variables: Count
+    invariants: Count
     predicate: str | None
 
 
@@ -142,11 +147,11 @@ class FrameSummary:
 class FunctionalLoopSummary:
     """A loop that calls functions: its node, and the function that contains it, if any."""
 
-    name: str
-    function: str | None
+    name: Annotated[str, Column(title="loop", style="cyan")]
+    function: Annotated[str | None, Column(title="inside function", style="dim", optional=True)]
     op: str
-    variables: int
-    parallel_iterations: int
+    variables: Count
+    parallel_iterations: Annotated[Positive, Column(title="in flight")]
     body: str
     condition: str | None
 
@@ -157,28 +162,29 @@ class LibraryFunctionSummary:
 
     name: str
     signature: str
-    nodes: int
+    nodes: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Counts of a graph, and the names to use with other commands, in a fixed order."""
 
-    nodes: int
-    edges: int
-    control_edges: int
+    nodes: Count  #: How many, in the summary.
+    edges: Count
+    control_edges: Count
     producer: int
-    constant_bytes: int
-    ops: tuple[tuple[str, int], ...]
+    constant_bytes: Annotated[int, Keywords(type=["integer", "string"])]
+    ops: Mapping[str, Count]
     unrunnable_ops: tuple[str, ...]
-    devices: tuple[tuple[str, int], ...]
+    devices: Mapping[str, Count]
     frames: tuple[FrameSummary, ...]
+    #: Loops that call functions, in the graph and in its functions.
     functional_loops: tuple[FunctionalLoopSummary, ...]
-    faults: int
+    faults: Count
     functions: tuple[LibraryFunctionSummary, ...]
     inputs: tuple[Endpoint, ...]
     outputs: tuple[Endpoint, ...]
-    targets: tuple[str, ...]
+    targets: tuple[str, ...]  #: Nodes to run for their effect.
 
 
 def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
@@ -360,8 +366,8 @@ def op_support(graph: Graph, op: str) -> str:
     return "" if definition.compilation.runnable else "no kernel"
 
 
-def _by_count(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+def _by_count(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def _constant_bytes(node: Node) -> int:

@@ -29,6 +29,7 @@ from cfgraph.cli.configuration import CONFIGURATION_FILES, NO_CONFIG_HELP, optio
 from cfgraph.cli.environment import variable_that_sets
 from cfgraph.cli.help_examples import EXAMPLES
 from cfgraph.cli.json_output import (
+    Document,
     document,
     partial_document,
     render_json,
@@ -39,7 +40,7 @@ from cfgraph.cli.options import plain_message
 from cfgraph.cli.output import wrapped_error
 from cfgraph.cli.progress import ProgressLine
 from cfgraph.cli.watchdog import Interruption, Watchdog
-from cfgraph.errors import CfgraphError, InvalidInput, UsageError
+from cfgraph.errors import CfgraphError, ErrorReport, InvalidInput, Location, UsageError
 from cfgraph.ir.printable import clean_lines
 from cfgraph.limits import out_of_memory_error
 from cfgraph.version import __version__
@@ -274,7 +275,7 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str], name: str = PROGR
     for line in _error_lines(failure, error, args, name):
         typer.echo(wrapped_error(clean_lines(line)), err=True)
     if _wants_json(args):
-        member = error.to_json() if error else _bug_json(failure)
+        member = error.report() if error else _bug_report(failure)
         findings = error.findings if error else ()
         members: Any = partial_document()
         result = document(_command(ctx), **members, error=member, findings=findings, exit_code=code)
@@ -303,14 +304,12 @@ def _interruption_message(request: Interruption) -> str:
 
 def _interruption_document(
     request: Interruption, command: str, members: Mapping[str, Any]
-) -> dict[str, Any]:
-    error: dict[str, Any] = {"code": None, "kind": "Interrupted"}
-    error |= {"message": _interruption_message(request), "hint": None}
+) -> Document:
     position = request.position
-    where = {"node": position.node, "frame": position.frame} if position is not None else {}
-    error["where"] = {key: value for key, value in where.items() if value is not None}
+    where = Location() if position is None else Location(None, position.node, position.frame)
+    error = ErrorReport(None, "Interrupted", _interruption_message(request), None, where)
     if request.error is not None:
-        error = request.error.to_json()
+        error = request.error.report()
     return document(command, **members, error=error, exit_code=request.exit_code)
 
 
@@ -411,7 +410,7 @@ def _error_lines(
     failure: Exception, error: CfgraphError | None, args: Sequence[str], name: str = PROGRAM
 ) -> Iterator[str]:
     if error is None:
-        yield f"error: this is a bug in cfgraph: {_bug_json(failure)['message']}"
+        yield f"error: this is a bug in cfgraph: {_bug_report(failure).message}"
         if name == PROGRAM:
             line = f"cfgraph doctor --bundle bug.zip -- {shlex.join(args)}"
             yield f"  hint: make a bug report: {line}"
@@ -424,9 +423,9 @@ def _error_lines(
         yield f"  {note}"
 
 
-def _bug_json(failure: Exception) -> dict[str, Any]:
+def _bug_report(failure: Exception) -> ErrorReport:
     message = " ".join(f"{type(failure).__name__}: {failure}".split())
-    return {"code": None, "kind": "Bug", "message": message, "hint": None, "where": {}}
+    return ErrorReport(None, "Bug", message, None, Location())
 
 
 def _wants_json(args: Sequence[str]) -> bool:

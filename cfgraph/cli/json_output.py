@@ -3,45 +3,85 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from cfgraph.errors import UsageError
+from cfgraph.errors import ErrorReport, FindingReport, UsageError
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.printable import clean_json
+from cfgraph.reports import Count, DocumentResult, Maybe, Record, json_value
 from cfgraph.version import __version__
 
-_MAX_EXACT_INT = 2**53  # JSON readers that use doubles lose digits of larger integers
+
+class InputFile(Record):
+    """A file that a command has read."""
+
+    path: str  #: A path, or - for standard input.
+    format: Maybe[str] = None  #: pb, pbtxt, graph, …
+    sha256: Maybe[str] = None  #: Of the bytes that were read.
+    nodes: Maybe[Count] = None  #: The nodes of the graph, outside of functions.
+
+
+class Artifact(Record):
+    """A file that a command has written."""
+
+    kind: str  #: graph, names, array, trace, …
+    path: str
+    sha256: str
+
+
+class ToolVersion(Record):
+    """The program that wrote a document."""
+
+    name: Literal["cfgraph"]
+    version: str
+
+
+class Document(Record):
+    """A field may be added without another number of the schema; none is taken away or given
+    another type. Integers beyond 2^53 are strings, as are NaN and infinities.
+    """
+
+    schema: str  #: The command and the number of its schema, as in cfgraph.check/1.
+    tool: ToolVersion
+    inputs: Sequence[InputFile]  #: What was read.
+    #: error where `error` says why; findings where the exit code is 1.
+    status: Literal["ok", "findings", "error"]
+    exit_code: int  #: The exit code of the process.
+    summary: Record  #: A few numbers.
+    #: What was found, with codes that `cfgraph explain` explains.
+    findings: Sequence[FindingReport]
+    result: Record  #: What the command computed; empty where it failed.
+    artifacts: Sequence[Artifact]  #: The files that were written.
+    error: ErrorReport | None
 
 
 def document(
     command: str,
     *,
-    result: Mapping[str, Any] | None = None,
-    inputs: Sequence[Mapping[str, Any]] = (),
+    result: Record | None = None,
+    inputs: Sequence[Any] = (),
     findings: Sequence[Any] = (),
-    summary: Mapping[str, Any] | None = None,
-    artifacts: Sequence[Mapping[str, Any]] = (),
-    error: Mapping[str, Any] | None = None,
+    summary: Record | None = None,
+    artifacts: Sequence[Artifact] = (),
+    error: ErrorReport | None = None,
     exit_code: int = 0,
-) -> dict[str, Any]:
+) -> Document:
     """Return the output of a command in the envelope that all commands share."""
-    status = "error" if error else "findings" if exit_code == 1 else "ok"
-    return {
-        "schema": f"cfgraph.{command}/1",
-        "tool": {"name": "cfgraph", "version": __version__},
-        "inputs": list(inputs),
-        "status": status,
-        "exit_code": exit_code,
-        "summary": dict(summary or {}),
-        "findings": list(findings),
-        "result": dict(result or {}),
-        "artifacts": list(artifacts),
-        "error": error,
-    }
+    return Document(
+        f"cfgraph.{command}/1",
+        ToolVersion("cfgraph", __version__),
+        inputs,
+        "error" if error else "findings" if exit_code == 1 else "ok",
+        exit_code,
+        summary or Record(),
+        findings,
+        result or Record(),
+        artifacts,
+        error,
+    )
 
 
 def render_json(value: Any) -> str:
@@ -50,40 +90,13 @@ def render_json(value: Any) -> str:
     return clean_json(text)
 
 
-def json_value(value: Any) -> Any:
-    """Convert a value to JSON types without loss."""
-    if isinstance(value, Mapping):
-        return {str(key): json_value(member) for key, member in value.items()}
-    if isinstance(value, str | bool | None):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) <= _MAX_EXACT_INT else str(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else _non_finite_text(value)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    if to_json := getattr(value, "to_json", None):
-        return json_value(to_json())
-    if to_list := getattr(value, "tolist", None):  # NumPy's arrays and scalars
-        return json_value(to_list())
-    if isinstance(value, Sequence | set | frozenset):
-        return [json_value(member) for member in value]
-    return str(value)
-
-
-def _non_finite_text(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
-
-
 # inputs and artifacts so far, for the document of a failed command
 _PARTIAL_MEMBERS: Final[ContextVar[dict[str, list[Any]] | None]] = ContextVar("done", default=None)
 
 
-def print_document(command: str, **members: Any) -> None:
+def print_document(result: DocumentResult, **members: Any) -> None:
     """Print the JSON document of a command; `members` as in `document`."""
-    print(render_json(document(command, **members)))
+    print(render_json(document(result.command, result=result, **members)))
 
 
 def start_document() -> None:

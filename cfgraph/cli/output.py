@@ -7,16 +7,18 @@ import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import IO, Any, Final
 
 from cfgraph.cli.options import VERBOSITY, Color, Verbosity, use_color
 from cfgraph.ir.printable import clean, clean_lines
+from cfgraph.reports import Column, columns
 
 _GAP: Final = 2
 _INDENT: Final = 2
@@ -43,29 +45,6 @@ class Styled(str):
         styled = super().__new__(cls, text)
         styled.style = style
         return styled
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: its JSON key and its heading, which defaults to the key.
-
-    An `optional` column is omitted from text if all its cells are empty; a `spare` column, the
-    last one of a table, is omitted on a terminal that is too narrow for it; `names` lose outer
-    scopes there.
-    """
-
-    key: str
-    title: str | None = None
-    right: bool = False
-    style: str = ""
-    optional: bool = False
-    spare: bool = False
-    names: bool = False
-
-    @property
-    def heading(self) -> str:
-        """The text above the column."""
-        return self.key if self.title is None else self.title
 
 
 @dataclass(slots=True)
@@ -104,6 +83,23 @@ class OutputTable:
         return [dict(zip(keys, row, strict=True)) for row in self.rows]
 
 
+def report_table(
+    kind: type, reports: Iterable[Any], *names: str, headings: bool = True
+) -> OutputTable:
+    """Return a row per report; columns are fields and properties, as in `reason.kind`."""
+    shown = columns(kind, names)
+    paths = [name.split(".") for name in names]
+    rows = [[*map(partial(_cell, report), shown, paths)] for report in reports]
+    return OutputTable(shown, [*rows], headings)
+
+
+def _cell(report: Any, column: Column, path: Sequence[str]) -> Any:
+    value = report
+    for name in path:
+        value = None if value is None else getattr(value, name)
+    return value if value is None or column.cell is None else column.cell(value)
+
+
 def cell_text(cell: Any) -> str:
     """Return the printed text of a cell."""
     if cell is None:
@@ -127,7 +123,7 @@ def _char_width(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def pad(text: str, columns: int, right: bool = False) -> str:
+def pad(text: str, columns: int, right: bool | None = False) -> str:
     """Pad a text with blanks to a width."""
     blanks = " " * (columns - width(text))
     return blanks + text if right else text + blanks
@@ -397,7 +393,7 @@ def rich_table(table: OutputTable) -> Any:
             justify="right" if column.right else "left",
             style=column.style,
             overflow="fold",
-            no_wrap=column.right,
+            no_wrap=bool(column.right),
         )
     for row in table.rows:
         cells = zip(table.columns, row, strict=True)

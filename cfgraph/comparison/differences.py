@@ -90,17 +90,6 @@ class Divergence:
     before: Any = None
     after: Any = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the divergence as a member of a command's JSON document."""
-        return {
-            "node": self.node,
-            "op": self.op,
-            "frame": self.frame,
-            "iteration": self.iteration,
-            "port": self.port,
-            "message": self.message,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class ValueMismatch:

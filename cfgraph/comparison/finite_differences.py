@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from zlib import crc32
 
 import numpy as np
 
 from cfgraph.errors import UsageError
+from cfgraph.reports import Column, Count, Real
 
 # (step, relative tolerance, rounding error) for 64-bit and 32-bit computations
 DOUBLE_PRECISION: Final = (1e-5, 1e-5, 2e-16)
@@ -49,29 +50,20 @@ class SlopeComparison:
 
     x: str
     agrees: bool = True
-    directions: int = 0
-    rough: int = 0
-    max_abs: float = 0.0
-    max_rel: float = 0.0
-    index: tuple[int, ...] | None = None
-    actual: float | None = None
-    expected: float | None = None
-    skipped: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the comparison as a member of a command's JSON document."""
-        return {
-            "x": self.x,
-            "agrees": self.agrees,
-            "directions": self.directions,
-            "rough": self.rough,
-            "max_abs": self.max_abs,
-            "max_rel": self.max_rel,
-            "index": None if self.index is None else list(self.index),
-            "gradient": self.actual,
-            "differences": self.expected,
-            "skipped": self.skipped or None,
-        }
+    directions: Annotated[Count, Column(title="checked")] = 0
+    rough: Annotated[
+        Count, Column(title="approximate", optional=True, cell=lambda count: count or None)
+    ] = 0
+    max_abs: Annotated[Real, Column(cell="{:.2g}".format)] = 0.0
+    max_rel: Annotated[Real, Column(cell="{:.2g}".format)] = 0.0
+    index: Annotated[
+        tuple[Count, ...] | None,
+        Column(title="at", right=True, cell=lambda index: str(list(index))),
+    ] = None
+    actual: Annotated[Real | None, Column("gradient", cell="{:.4g}".format)] = None
+    expected: Annotated[Real | None, Column("differences", "numeric", cell="{:.4g}".format)] = None
+    #: Why nothing was compared.
+    skipped: Annotated[str | None, Column(title="", optional=True)] = None
 
 
 def compare_with_slopes(

@@ -9,6 +9,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
+from cfgraph.reports import Count, Real
 
 # (relative, absolute) by the size in bytes of a real number; other types are exact
 _TOLERANCES: Final = {8: (1e-9, 0.0), 4: (2e-5, 1e-6), 2: (1e-2, 1e-3), 1: (0.25, 1e-2)}
@@ -23,30 +24,15 @@ class ValueDifference:
     """
 
     message: str
-    count: int = 0
-    total: int = 0
-    max_abs: float | None = None
-    max_rel: float | None = None
-    index: tuple[int, ...] | None = None
+    count: Count = 0  #: Of elements that differ.
+    total: Count = 0
+    max_abs: Real | None = None
+    max_rel: Real | None = None
+    index: tuple[Count, ...] | None = None
     actual: Any = None
     expected: Any = None
-    rtol: float = 0.0
-    atol: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the difference as a member of a command's JSON document."""
-        return {
-            "message": self.message,
-            "count": self.count,
-            "total": self.total,
-            "max_abs": self.max_abs,
-            "max_rel": self.max_rel,
-            "index": None if self.index is None else list(self.index),
-            "actual": self.actual,
-            "expected": self.expected,
-            "rtol": self.rtol,
-            "atol": self.atol,
-        }
+    rtol: Real = 0.0
+    atol: Real = 0.0
 
 
 def default_tolerances(dtype: DType) -> tuple[float, float]:

@@ -7,18 +7,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.analysis.check import CheckReport, check, report_load_error
 from cfgraph.analysis.findings import LEVELS, Finding, catalog, similar_code_hint
-from cfgraph.cli.json_output import print_document
+from cfgraph.cli.json_output import InputFile, print_document
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import Column, OutputTable, Page, page, tab_separated
+from cfgraph.cli.output import OutputTable, Page, page, report_table, tab_separated
 from cfgraph.cli.transform_options import STDIN
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.graph_files import Source, read_graph
-from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.errors import FindingReport, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
+from cfgraph.reports import Count, DocumentResult, Record
 
 FORMATS: Final = ("text", "json", "tsv", *CI_FORMATS)
 MAX_PER_CODE: Final = 10
@@ -161,39 +162,34 @@ def _counts_text(report: CheckReport) -> str:
 
 
 def _findings_table(checked: Sequence[CheckedGraph]) -> OutputTable:
-    keys = ("path", "level", "code", "node", "frame", "message", "hint")
-    rows: list[Sequence[Any]] = [
-        (
-            item.path,
-            finding.level,
-            finding.code,
-            finding.node,
-            finding.frame,
-            finding.message,
-            finding.hint,
-        )
-        for item in checked
-        for finding in item.report.findings
-    ]
-    return OutputTable([Column(key) for key in keys], rows)
+    names = ("where.path", "level", "code", "where.node", "where.frame", "message", "hint")
+    return report_table(FindingReport, _findings(checked), *names)
+
+
+class CheckSummary(Record):
+    """The number of findings of each level."""
+
+    error: Count
+    warning: Count
+    note: Count
+
+
+class CheckResult(DocumentResult, command="check", summary=CheckSummary):
+    """Nothing but the findings of the document."""
 
 
 def _print_json(checked: Sequence[CheckedGraph], code: int) -> None:
-    findings = []
-    for item in checked:
-        for finding in item.report.findings:
-            member = finding.to_json()
-            findings.append({**member, "where": {"path": item.path, **member["where"]}})
     failures = [item.failure for item in checked if item.failure is not None]
+    counts = (sum(item.report.count(level) for item in checked) for level in LEVELS)
     print_document(
-        "check",
-        inputs=[_input_json(item) for item in checked],
-        summary={level: sum(item.report.count(level) for item in checked) for level in LEVELS},
-        findings=findings,
-        error=failures[0].to_json() if failures else None,
+        CheckResult(),
+        inputs=[InputFile(item.path) if item.source is None else item.source for item in checked],
+        summary=CheckSummary(*counts),
+        findings=_findings(checked),
+        error=failures[0].report() if failures else None,
         exit_code=code,
     )
 
 
-def _input_json(item: CheckedGraph) -> dict[str, Any]:
-    return item.source.to_json() if item.source else {"path": item.path}
+def _findings(checked: Sequence[CheckedGraph]) -> list[FindingReport]:
+    return [finding.report(item.path) for item in checked for finding in item.report.findings]

@@ -14,6 +14,20 @@ from cfgraph.ir.file_io import StagedFiles, read_file, read_stream
 from cfgraph.ir.files import located_error, text_format
 from cfgraph.ir.serde.foreign_formats import foreign_format_error
 from cfgraph.ir.text.formatter import format_text
+from cfgraph.reports import Count, DocumentResult, Positive, Record
+
+
+class FmtSummary(Record):
+    """The numbers of files, and of those that changed."""
+
+    files: Positive
+    changed: Count
+
+
+class FmtResult(DocumentResult, command="fmt", summary=FmtSummary):
+    """The files that changed."""
+
+    changed: Sequence[str]  #: Files that were changed, or with --check would be.
 
 
 def format_files(paths: Sequence[str], check: bool, json: bool) -> int:
@@ -64,9 +78,8 @@ def _formatted(path: str, data: bytes) -> bytes:
 
 def _print_json(paths: Sequence[str], changed: Sequence[str], check: bool, code: int) -> None:
     print_document(
-        "fmt",
-        summary={"files": len(paths), "changed": len(changed)},
-        result={"changed": changed},
+        FmtResult(changed),
+        summary=FmtSummary(len(paths), len(changed)),
         artifacts=[] if check else [artifact("graph", path) for path in changed],
         exit_code=code,
     )

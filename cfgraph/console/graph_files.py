@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.cli.json_output import add_member, render_json
+from cfgraph.cli.json_output import Artifact, InputFile, add_member, render_json
 from cfgraph.cli.output import detail, note
 from cfgraph.cli.transform_options import STDIN
 from cfgraph.errors import InvalidInput, UsageError
@@ -62,14 +62,9 @@ class Source:
             digest.update(piece)
         return digest.hexdigest()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry among the inputs of a JSON document."""
-        return {
-            "path": self.path,
-            "format": self.format,
-            "sha256": self.sha256(),
-            "nodes": len(self.graph),
-        }
+    def to_json(self) -> InputFile:
+        """Return the entry among the inputs of a document."""
+        return InputFile(self.path, self.format, self.sha256(), len(self.graph))
 
 
 def require_single_stdin(source: Source, texts: Iterable[str]) -> None:
@@ -202,12 +197,12 @@ def output_format(output: str | None, to: str | None) -> str:
     return to or (format_for_path(output) if output not in (None, STDIN) else "pb")
 
 
-def artifact(kind: str, path: str) -> dict[str, Any]:
-    """Return the entry of a written file in a JSON document."""
-    return {"kind": kind, "path": path, "sha256": _file_digest(path)}
+def artifact(kind: str, path: str) -> Artifact:
+    """Return the entry of a written file in a document."""
+    return Artifact(kind, path, _file_digest(path))
 
 
-def output_artifacts(graph: str | None, kind: str, second: str | None) -> list[dict[str, Any]]:
+def output_artifacts(graph: str | None, kind: str, second: str | None) -> list[Artifact]:
     """Return the artifacts of a written graph and a second file; a path of None is omitted."""
     artifacts = [artifact("graph", graph)] if graph else []
     return artifacts + ([artifact(kind, second)] if second else [])

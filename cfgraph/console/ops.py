@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from inspect import getattr_static
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import Column, OutputTable, Page, page
+from cfgraph.cli.output import Page, page, report_table
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
@@ -21,6 +21,9 @@ from cfgraph.ops.index import FAMILIES
 from cfgraph.ops.omitted import find_omission
 from cfgraph.ops.opdef.gradient_api import no_gradient, zero_gradient
 from cfgraph.ops.opdef.op import Op, lookup
+from cfgraph.reports import Column, Count, DocumentResult, Keywords, Record
+
+GradientKind = Literal["formula", "zero", "none", "lowered", "control_flow", "missing"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,11 @@ class OpSupport:
     the dtypes that it allows; an empty tuple allows all.
     """
 
-    name: str
+    name: Annotated[str, Column(title="op", style="cyan")]
     family: str
     kernel: bool
-    gradient: str
-    shape: bool
+    gradient: GradientKind
+    shape: Annotated[bool, Column(cell=_yes)]
     lowered: bool
     xla: bool
     traced: bool
@@ -45,9 +48,32 @@ class OpSupport:
     types: Mapping[str, tuple[str, ...]]
 
     @property
-    def type_text(self) -> str:
+    def runs(self) -> Annotated[str, Column(title="kernel")]:
+        """Whether a run has a kernel, in one word."""
+        return "lowered" if self.lowered else _yes(self.kernel)
+
+    @property
+    def compiles(self) -> Annotated[str, Column(title="XLA")]:
+        """Whether XLA compiles the op, in one word."""
+        return "lowered" if self.lowered else _yes(self.xla)
+
+    @property
+    def type_text(self) -> Annotated[str, Column(title="types", spare=True)]:
         """The dtypes in one cell."""
         return "; ".join(f"{key}: {', '.join(names) or 'any'}" for key, names in self.types.items())
+
+
+class OpsSummary(Record):
+    """The numbers of listed ops, and of those with a class."""
+
+    ops: Count
+    registered: Count
+
+
+class OpsResult(DocumentResult, command="ops", summary=OpsSummary):
+    """The support of each op."""
+
+    ops: Sequence[Annotated[OpSupport, Keywords(additionalProperties=False)]]
 
 
 def supported_ops(pattern: str = "*", *, every: bool = False) -> Iterator[OpSupport]:
@@ -85,12 +111,12 @@ def _support(op: type[Op], family: str) -> OpSupport:
     )
 
 
-def _gradient_kind(op: type[Op]) -> str:
+def _gradient_kind(op: type[Op]) -> GradientKind:
     if op.role in FORWARDING_ROLES or op.role is Role.LOOP_COND:
         return "control_flow"
     if op.gradient is None:
         return "missing"
-    known = {no_gradient: "none", zero_gradient: "zero"}
+    known: dict[Any, GradientKind] = {no_gradient: "none", zero_gradient: "zero"}
     return known.get(op.gradient, "formula")
 
 
@@ -100,8 +126,8 @@ def print_ops(pattern: str, *, every: bool, json: bool, color: Color) -> None:
     if not ops:
         raise _unknown_pattern(pattern)
     if json:
-        summary = {"ops": len(ops), "registered": len(list(registry.op_names()))}
-        print_document("ops", summary=summary, result={"ops": [asdict(op) for op in ops]})
+        summary = OpsSummary(len(ops), len(list(registry.op_names())))
+        print_document(OpsResult(ops), summary=summary)
     else:
         _print_table(page(color), ops, _total(every=every))
 
@@ -128,29 +154,9 @@ def _unknown_pattern(pattern: str) -> UsageError:
 
 
 def _print_table(out: Page, ops: list[OpSupport], total: int) -> None:
-    columns = [
-        Column("op", style="cyan"),
-        Column("family"),
-        Column("kernel"),
-        Column("gradient"),
-        Column("shape"),
-        Column("XLA"),
-        Column("types", spare=True),
-    ]
-    rows: list[Any] = [
-        (
-            op.name,
-            op.family,
-            "lowered" if op.lowered else _yes(op.kernel),
-            op.gradient,
-            _yes(op.shape),
-            "lowered" if op.lowered else _yes(op.xla),
-            op.type_text,
-        )
-        for op in ops
-    ]
     out.heading("Ops", f"{len(ops)} of {total}")
-    out.table(OutputTable(columns, rows))
+    names = ("name", "family", "runs", "gradient", "shape", "compiles", "type_text")
+    out.table(report_table(OpSupport, ops, *names))
 
 
 def _yes(value: bool) -> str:

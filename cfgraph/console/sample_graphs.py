@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from cfgraph.build.builder import Builder
 from cfgraph.cli.json_output import print_document
@@ -15,6 +16,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import GRAPH_SUFFIXES, StagedFiles
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph
+from cfgraph.reports import DocumentResult, Positive, Record
 
 _BRANCH: Final = """\
 x = Placeholder() {dtype=float32, shape=[]}
@@ -104,6 +106,27 @@ class ExampleFile(NamedTuple):
     description: str
 
 
+class ExampleReport(Record):
+    """An example file."""
+
+    file: str  #: Path in the folder.
+    description: str
+
+
+class ExamplesSummary(Record):
+    """The number of files."""
+
+    files: Positive
+
+
+class ExamplesResult(DocumentResult, command="examples", summary=ExamplesSummary):
+    """The files of a set, and their folder."""
+
+    folder: str
+    set: Literal["tour"]
+    files: Sequence[ExampleReport]
+
+
 def write_examples(folder: str, *, json: bool = False) -> None:
     """Write all files and print their paths, or a document that describes them.
 
@@ -130,11 +153,10 @@ def write_examples(folder: str, *, json: bool = False) -> None:
         print(*paths.values(), sep="\n")
         note(f"next: {shlex.join(['cat', paths['README.md']])}")
         return
-    described = [{"file": name, "description": files[name].description} for name in files]
+    described = [ExampleReport(name, file.description) for name, file in files.items()]
     print_document(
-        "examples",
-        summary={"files": len(files)},
-        result={"folder": folder, "set": "tour", "files": described},
+        ExamplesResult(folder, "tour", described),
+        summary=ExamplesSummary(len(files)),
         artifacts=[artifact("example", path) for path in paths.values()],
     )
 

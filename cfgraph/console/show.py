@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
-from cfgraph.analysis.partitions import Partitions, device_partitions
+from cfgraph.analysis.partitions import DevicePartition, MessageRoute, Partitions, device_partitions
 from cfgraph.analysis.summary import Endpoint, Summary, next_command, summarize
-from cfgraph.cli.json_output import print_document
+from cfgraph.cli.json_output import Artifact, print_document
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import Column, OutputTable, Page, note, page, tab_separated
+from cfgraph.cli.output import OutputTable, Page, note, page, report_table, tab_separated
+from cfgraph.console.documents import ModuleSummary, ValueReport
 from cfgraph.console.graph_files import (
     Source,
     read_graph,
@@ -20,13 +21,14 @@ from cfgraph.console.graph_files import (
     saved_variables_note,
 )
 from cfgraph.console.values import type_text as value_type
-from cfgraph.console.values import value_json, value_text
+from cfgraph.console.values import value_report, value_text
 from cfgraph.console.views import show_tables as tables
 from cfgraph.console.views.dot import graph_dot
-from cfgraph.console.views.modules import ModuleSummary, module_summaries, modules_table
+from cfgraph.console.views.modules import module_summaries, modules_table
 from cfgraph.console.views.saved_model_summary import (
     SavedModelSummary,
-    signatures_json,
+    SignatureReport,
+    signature_reports,
     signatures_table,
     summarize_saved_model,
 )
@@ -38,8 +40,13 @@ from cfgraph.console.views.selection import (
     nodes_to_show,
 )
 from cfgraph.console.views.show_tables import (
+    FRAME_COLUMNS,
+    DeviceRow,
+    FrameRow,
+    FunctionRow,
+    NodeRow,
+    OpRow,
     output_types,
-    partitions_json,
     partitions_table,
     routes_table,
 )
@@ -51,6 +58,7 @@ from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_byte_size, format_count
 from cfgraph.ops.opdef.op import is_functional, lookup
+from cfgraph.reports import OPTIONAL, Column, DocumentResult, Inline, Maybe, Record
 
 if TYPE_CHECKING:
     from cfgraph.console.picture.pages import PictureFiles
@@ -91,7 +99,7 @@ def print_summary(
     if parts is not None:
         _print_section(out, "devices", partitions_table(parts))
         _print_section(out, "messages", routes_table(parts))
-    elif any(name for name, _ in summary.devices):
+    elif any(name for name in summary.devices):
         _print_section(out, "devices", tables.devices_table(summary))
     has_signatures = saved is not None and saved.contents.signatures
     if not has_signatures:
@@ -134,7 +142,7 @@ _KILO: Final = 1024
 def _print_ops(out: Page, summary: Summary) -> None:
     out.line()
     out.heading("ops", format_count(len(summary.ops), "kind"))
-    out.items([f"{op} {count}" for op, count in summary.ops])
+    out.items([f"{op} {count}" for op, count in summary.ops.items()])
 
 
 def _print_section(out: Page, title: str, table: OutputTable) -> None:
@@ -166,7 +174,7 @@ def _print_remarks(out: Page, summary: Summary) -> None:
 
 MAX_READERS: Final = 8
 
-NodeRow = tuple[str, str, str]
+FactRow = tuple[str, str, str]
 
 
 def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bool) -> None:
@@ -182,7 +190,7 @@ def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bo
             page.line(f"  {name} = {_tensor_text(value, full)}")
 
 
-def _node_rows(view: GraphView, node: Node, full: bool, deadness: bool) -> Iterator[NodeRow]:
+def _node_rows(view: GraphView, node: Node, full: bool, deadness: bool) -> Iterator[FactRow]:
     yield "device", node.device or "(any)", ""
     frame = view.frames.of[node]
     yield "frame", frame.path, "" if frame is view.frames.root else "inside a loop"
@@ -221,30 +229,58 @@ def _tensor_text(tensor: TensorValue, full: bool) -> str:
     return f"{value_type(tensor.array)} {text}" if "\n" not in text else f"\n{text}"
 
 
-def node_json(view: GraphView, node: Node, full: bool, deadness: bool) -> dict[str, Any]:
-    """Return a node as a member of a JSON document."""
+class InputReport(Record):
+    """A tensor that a node reads."""
+
+    tensor: str
+    type: str
+
+
+class OutputReport(Record):
+    """A tensor of a node."""
+
+    tensor: str
+    type: str
+    readers: Sequence[str]
+
+
+class ShownNode(Record):
+    """All facts about a node."""
+
+    name: str
+    op: str
+    device: str
+    frame: str | None
+    live: Maybe[str]
+    inputs: Annotated[Sequence[InputReport], OPTIONAL]
+    controls: Annotated[Sequence[str], OPTIONAL]
+    outputs: Annotated[Sequence[OutputReport], OPTIONAL]
+    control_readers: Annotated[Sequence[str], OPTIONAL]
+    attrs: Annotated[Mapping[str, str | ValueReport], OPTIONAL]
+
+
+def _node_report(view: GraphView, node: Node, full: bool, deadness: bool) -> ShownNode:
     printer = AttrPrinter()
-    live = {"live": view.liveness[node].text} if deadness else {}
-    return {
-        "name": view.title(node),
-        "op": node.op,
-        "device": node.device,
-        "frame": view.frames.of[node].path,
-        **live,
-        "inputs": [{"tensor": item.name, "type": view.type_text(item)} for item in node.inputs],
-        "controls": [item.name for item in node.controls],
-        "outputs": [
-            {"tensor": f"{node.name}:{port}", "type": text, "readers": _reader_names(node, port)}
+    return ShownNode(
+        view.title(node),
+        node.op,
+        node.device,
+        view.frames.of[node].path,
+        view.liveness[node].text if deadness else None,
+        [InputReport(item.name, view.type_text(item)) for item in node.inputs],
+        [item.name for item in node.controls],
+        [
+            OutputReport(f"{node.name}:{port}", text, _reader_names(node, port))
             for port, text in enumerate(output_types(view, node))
         ],
-        "control_readers": [reader.name for reader in node.control_readers],
-        "attrs": {
-            name: value_json(value.array, full)
+        [reader.name for reader in node.control_readers],
+        {
+            name: value_report(value.array, full)
             if isinstance(value, TensorValue)
             else printer.value_text(value)
             for name, value in sorted(node.attrs.items())
         },
-    }
+    )
 
 
 FORMATS: Final = ("text", "json", "tsv", "dot")
@@ -258,8 +294,66 @@ class GraphFileWriter(Protocol):
     def write(self, whole: GraphView, source: str) -> None:
         """Write a graph that was read from `source`."""
 
-    def artifacts(self) -> list[dict[str, Any]]:
+    def artifacts(self) -> list[Artifact]:
         """The entries of its files in a JSON document."""
+
+
+_COLUMNS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "nodes": (NodeRow, "name", "op", "live", "outputs", "frame", "device", "inputs"),
+    "ops": (OpRow, "op", "nodes", "support"),
+    "frames": (FrameRow, "path", *FRAME_COLUMNS),
+    "functions": (FunctionRow, "function", "nodes", "signature"),
+    "devices": (DeviceRow, "device", "nodes", "control_loops", "once", "iteration"),
+}
+
+
+class PartsReport(Record):
+    """The parts of a partitioned graph."""
+
+    devices: Sequence[DevicePartition]
+    routes: Sequence[MessageRoute]
+
+
+class ShownSummary(Record):
+    """The summary of a graph, and what to do next."""
+
+    summary: Inline[Summary]
+    parts: Maybe[PartsReport]
+    #: StableHLO modules, if there are any.
+    modules: Maybe[Sequence[Annotated[ModuleSummary, "A StableHLO module that a node calls."]]]
+    signatures: Maybe[Sequence[SignatureReport]]
+    suggestions: Maybe[Sequence[str]]
+    next: str  #: A command to type next.
+
+
+class ShownNodes(Record):
+    """Nodes that were named."""
+
+    nodes: Sequence[ShownNode]
+
+
+class ShownSections(Record):
+    """Sections that were named."""
+
+    nodes: Maybe[Sequence[NodeRow]] = None
+    ops: Maybe[Sequence[OpRow]] = None
+    frames: Maybe[Sequence[FrameRow]] = None
+    functions: Maybe[Sequence[FunctionRow]] = None
+    devices: Maybe[Sequence[DeviceRow]] = None
+    modules: Maybe[Sequence[ModuleSummary]] = None
+
+
+class ShowResult(
+    DocumentResult,
+    command="show",
+    title="What `cfgraph show --json` answers with: the summary, or the sections or the node that "
+    "were asked for",
+):
+    """The summary, or the sections or the node that were requested."""
+
+    summary_members: Inline[ShownSummary | None] = None
+    node: Inline[ShownNodes | None] = None
+    sections: Inline[ShownSections | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,27 +433,22 @@ class _ShowCommand:
             options.pictures.write(self.source, self.whole, chosen, options.node)
         if options.model_explorer is not None:
             options.model_explorer.write(self.whole, self.source.path)
-        written = [entry["path"] for entry in self.artifacts()]
+        written = [entry.path for entry in self.artifacts()]
         if written and options.format == "text" and not options.sections:
             note(f"wrote {' and '.join(written)}")
             return
         if options.format == "dot":
             print("\n".join(graph_dot(chosen, options.deadness)))
         elif options.format == "json":
-            result = self.result(chosen)
-            print_document(
-                "show",
-                inputs=[self.source.to_json()],
-                result=result,
-                artifacts=self.artifacts(),
-            )
+            result, artifacts = self.result(chosen), self.artifacts()
+            print_document(result, inputs=[self.source], artifacts=artifacts)
         elif options.format == "tsv":
             for section in self.sections() or ("nodes",):
                 print("\n".join(tab_separated(self.table(section, chosen, tree=False))))
         else:
             self.text(page(options.color), chosen)
 
-    def artifacts(self) -> list[dict[str, Any]]:
+    def artifacts(self) -> list[Artifact]:
         """Return the entries of the written files in a JSON document."""
         writers = (self.options.pictures, self.options.model_explorer)
         return [entry for writer in writers if writer for entry in writer.artifacts()]
@@ -375,49 +464,57 @@ class _ShowCommand:
         lists_nodes = self.options.filters or self.options.deadness
         return self.options.sections or (("nodes",) if lists_nodes else ())
 
+    def rows(self, section: str, chosen: list[NodeSelection], tree: bool) -> Sequence[Any]:
+        """Return the rows of a section."""
+        if section == "nodes":
+            return tables.node_rows(chosen, self.options.deadness)
+        if section == "ops":
+            return tables.op_rows(self.graph, chosen)
+        if section == "frames":
+            return tables.frame_rows(self.summary.frames, tree)
+        if section == "functions":
+            return tables.function_rows(self.summary.functions)
+        if section == _MODULES:
+            return self.modules
+        return tables.partition_rows(self.parts) if self.parts else tables.device_rows(self.summary)
+
     def table(self, section: str, chosen: list[NodeSelection], tree: bool = True) -> OutputTable:
         """Return the table of a section."""
-        if section == "nodes":
-            return tables.nodes_table(chosen, self.options.deadness)
-        if section == "ops":
-            return tables.ops_table(self.graph, chosen)
-        if section == "frames":
-            return tables.frames_table(self.summary.frames, tree)
-        if section == "functions":
-            return tables.functions_table(self.summary.functions)
         if section == _MODULES:
             return modules_table(self.modules)
-        return partitions_table(self.parts) if self.parts else tables.devices_table(self.summary)
+        kind, *names = _COLUMNS[section]
+        if section == "nodes" and not self.options.deadness:
+            names.remove("live")
+        if section == "frames" and tree:
+            names[0] = "loop"
+        if section == "devices" and not self.parts:
+            names = names[:2]
+        return report_table(kind, self.rows(section, chosen, tree), *names)
 
-    def result(self, chosen: list[NodeSelection]) -> dict[str, Any]:
-        """Return the `result` member of the JSON document."""
-        if self.options.node is not None:
-            return {
-                "nodes": [
-                    node_json(selection.view, node, self.options.full, self.options.deadness)
-                    for selection in chosen
-                    for node in selection.nodes
-                ]
-            }
+    def result(self, chosen: list[NodeSelection]) -> ShowResult:
+        """Return the result of the JSON document."""
+        options = self.options
+        if options.node is not None:
+            nodes = [
+                _node_report(selection.view, node, options.full, options.deadness)
+                for selection in chosen
+                for node in selection.nodes
+            ]
+            return ShowResult(node=ShownNodes(nodes))
         if sections := self.sections():
-            modules = [module.to_json() for module in self.modules] if _MODULES in sections else []
-            return {
-                name: modules
-                if name == _MODULES
-                else self.table(name, chosen, tree=False).to_json()
-                for name in sections
-            }
-        summary = asdict(self.summary)
-        for name in ("ops", "devices"):
-            summary[name] = dict(summary[name])
-        if self.parts:
-            summary["parts"] = partitions_json(self.parts)
-        if self.modules:
-            summary["modules"] = [module.to_json() for module in self.modules]
-        if self.saved:
-            summary["signatures"] = signatures_json(self.saved.contents)
-            summary["suggestions"] = self.saved.commands
-        return {**summary, "next": self.next_command()}
+            rows = {name: self.rows(name, chosen, tree=False) for name in sections}
+            return ShowResult(sections=ShownSections(**rows))
+        saved, parts = self.saved, self.parts
+        return ShowResult(
+            ShownSummary(
+                self.summary,
+                None if parts is None else PartsReport(parts.parts, parts.routes),
+                self.modules or None,
+                None if saved is None else signature_reports(saved.contents),
+                None if saved is None else saved.commands,
+                self.next_command(),
+            )
+        )
 
     def text(self, out: Page, chosen: list[NodeSelection]) -> None:
         """Print the node, the requested sections, or the summary as text."""

@@ -9,7 +9,8 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 
-from cfgraph.console.values import statistics_text, type_text, value_json, value_text
+from cfgraph.console.documents import ValueReport
+from cfgraph.console.values import statistics_text, type_text, value_report, value_text
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
@@ -19,6 +20,7 @@ from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import function_calls
+from cfgraph.reports import Count, Inline, Maybe, Record
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import is_glob, matching_nodes
 from cfgraph.runtime.preparation.run_passes import lowered_copy
@@ -96,6 +98,27 @@ def _check_patterns(graph: Graph, patterns: Sequence[TapPattern]) -> None:
             pattern.check(lowered)
 
 
+class TappedValue(Record):
+    """A value of a tapped node."""
+
+    tensor: str
+    frame: str
+    iteration: Count
+    value: Inline[ValueReport | None]
+    dead: Maybe[bool]
+
+
+class NonfiniteValue(Record):
+    """A value with NaN or Inf, and the numbers of these."""
+
+    tensor: str
+    op: str
+    frame: str
+    iteration: Count
+    nan: Count
+    inf: Count
+
+
 class Taps:
     """An observer that prints or collects the outputs of tapped nodes.
 
@@ -116,7 +139,7 @@ class Taps:
         self.unseen = dict.fromkeys(pattern.text for pattern in self.patterns)
         self.stream = stream
         self.full = full
-        self.values: list[dict[str, Any]] = []
+        self.values: list[TappedValue] = []
         self._known: dict[str, list[TapPattern]] = {}
         # the last iteration that a pattern did not name, and its frame
         self._latest: dict[str, tuple[int, str]] = {}
@@ -150,13 +173,9 @@ class Taps:
                 self._print(event, port, value)
 
     def _collect(self, event: TraceEvent, port: int, value: Any) -> None:
-        where = {
-            "tensor": f"{event.node}:{port}",
-            "frame": event.frame,
-            "iteration": event.iteration,
-        }
-        result = {"dead": True} if value is None else value_json(value, self.full)
-        self.values.append({**where, **result})
+        where = f"{event.node}:{port}", event.frame, event.iteration
+        shown = None if value is None else value_report(value, self.full)
+        self.values.append(TappedValue(*where, shown, True if value is None else None))
 
     def _print(self, event: TraceEvent, port: int, value: Any) -> None:
         name = clean(f"{event.node}:{port} {event.frame}")
@@ -199,7 +218,7 @@ class NonfiniteTap:
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = stream
-        self.values: list[dict[str, Any]] = []
+        self.values: list[NonfiniteValue] = []
         self.count = 0
 
     def event(self, event: TraceEvent) -> None:
@@ -212,15 +231,8 @@ class NonfiniteTap:
                     self._record(event, port, value, nan, infinite)
 
     def _record(self, event: TraceEvent, port: int, value: Any, nan: int, infinite: int) -> None:
-        entry = {
-            "tensor": f"{event.node}:{port}",
-            "op": event.op,
-            "frame": event.frame,
-            "iteration": event.iteration,
-            "nan": nan,
-            "inf": infinite,
-        }
-        self.values.append(entry)
+        where = f"{event.node}:{port}", event.op, event.frame, event.iteration
+        self.values.append(NonfiniteValue(*where, nan, infinite))
         if self.stream is not None:
             name = clean(f"{event.node}:{port} {event.frame}")
             print(f"{name}  {type_text(value)}  {nan} NaN, {infinite} Inf", file=self.stream)
@@ -230,9 +242,9 @@ class NonfiniteTap:
         if not self.values:
             return "no NaN or Inf"
         first = self.values[0]
-        where = f"frame {first['frame']}, iteration {first['iteration']}"
+        where = f"frame {first.frame}, iteration {first.iteration}"
         return clean(
-            f"first NaN or Inf: {first['tensor']} ({first['op']}), {where}; "
+            f"first NaN or Inf: {first.tensor} ({first.op}), {where}; "
             f"{self.count} value{'s' * (self.count != 1)} in all"
         )
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.cli.output import flowed
+from cfgraph.console.documents import Statistics, ValueReport
 from cfgraph.ir.attrs import repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import AbstractTensor, Shape
@@ -189,16 +190,16 @@ def _multi_line(nested: list[Any], rank: int) -> Iterator[str]:
             yield opened + line + (("]" if last else ",") if ended else "")
 
 
-def value_json(value: Any, full: bool = False) -> dict[str, Any]:
-    """Return a value as a member of a JSON document; a large one without elements unless `full`."""
+def value_report(value: Any, full: bool = False) -> ValueReport:
+    """Return a value as a member of a document; a large one without elements unless `full`."""
     array = _as_array(value)
-    result: dict[str, Any] = {"dtype": _dtype_name(array), "shape": list(array.shape)}
+    dtype, shape = _dtype_name(array), list(array.shape)
     if isinstance(array, AbstractTensor):
-        return {**result, "computed": False}
+        return ValueReport(dtype, shape, computed=False)
     if _list_count(array.shape) > MAX_ELEMENTS and not full:
-        return {**result, "elided": True, **_statistics(array)}
+        return ValueReport(dtype, shape, elided=True, statistics=Statistics(**_statistics(array)))
     items = [_element_json(item, array.dtype.kind) for item in _json_items(array)]
-    return {**result, "data": _reshape(items, array.shape)}
+    return ValueReport(dtype, shape, _reshape(items, array.shape))
 
 
 def statistics_text(value: Any, full: bool = False) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cfgraph.cli.output import is_quiet, page
 from cfgraph.cli.transform_options import ComparedRuns
+from cfgraph.console.documents import RunsReport
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.ir.files import dumps, loads
@@ -43,11 +44,11 @@ class VerificationResult:
         if not self:
             out.line("nothing was written", "red")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the comparison as a member of a JSON document."""
-        from cfgraph.console.comparisons.diff_run import runs_json
+    def report(self) -> RunsReport:
+        """Return the comparison as a member of a document."""
+        from cfgraph.console.comparisons.diff_run import runs_report
 
-        return runs_json(self.delta, self.graphs)
+        return runs_report(self.delta, self.graphs)
 
 
 @dataclass(frozen=True, slots=True)

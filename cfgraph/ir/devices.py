@@ -200,8 +200,12 @@ def is_simulated(device: str, *, real: bool = False) -> bool:
 
 def device_label(device: str, *, real: bool = False) -> str:
     """The short name, `cpu:0`, or the full name on another host; marked if simulated."""
-    text = short_device_name(device)
-    return f"{text} (simulated)" if is_simulated(device, real=real) else text
+    return marked_device_name(device, simulated=is_simulated(device, real=real))
+
+
+def marked_device_name(device: str, *, simulated: bool) -> str:
+    """The short name of a device, marked if it is simulated."""
+    return f"{short_device_name(device)}{' (simulated)' * simulated}"
 
 
 def host_device(device: str) -> str:

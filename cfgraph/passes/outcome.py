@@ -30,11 +30,18 @@ class Report(DisplayedReport):
 
     def changes(self) -> list[tuple[str, int, int]]:
         """Ops whose number changed, sorted: (op, before, after)."""
-        return [
-            (op, self.before.get(op, 0), self.after.get(op, 0))
-            for op in sorted({*self.before, *self.after})
-            if self.before.get(op, 0) != self.after.get(op, 0)
-        ]
+        return changed_counts(self.before, self.after)
+
+
+def changed_counts(
+    before: Mapping[str, int], after: Mapping[str, int]
+) -> list[tuple[str, int, int]]:
+    """Ops whose number changed, sorted: (op, before, after)."""
+    return [
+        (op, before.get(op, 0), after.get(op, 0))
+        for op in sorted({*before, *after})
+        if before.get(op, 0) != after.get(op, 0)
+    ]
 
 
 def op_counts(graph: Graph) -> dict[str, int]:

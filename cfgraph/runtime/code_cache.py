@@ -18,11 +18,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from cfgraph import version
+from cfgraph.reports import Count, Record
 
 MAX_BYTES: Final = 256 << 20
 _FORMAT: Final = 1
@@ -113,7 +114,17 @@ def default_folder() -> Path | None:
     return Path(home) / ".cache" / "cfgraph" if os.path.isabs(home) else None
 
 
-def cache_status() -> dict[str, Any]:
+class CacheStatus(Record):
+    """The folder of the cache, its entries and their bytes, and whether runs use it."""
+
+    folder: str | None
+    exists: bool
+    usable: bool
+    entries: Count
+    bytes: Count
+
+
+def cache_status() -> CacheStatus:
     """The folder of the cache, its entries and their bytes, and whether runs use it."""
     path = default_folder()
     entries = sizes = 0
@@ -124,13 +135,8 @@ def cache_status() -> dict[str, Any]:
                     entry.stat() for entry in os.scandir(folder) if _OWN_NAME.fullmatch(entry.name)
                 ]
                 entries, sizes = len(found), sum(status.st_size for status in found)
-        return {
-            "folder": None if path is None else str(path),
-            "exists": path is not None and path.is_dir(),
-            "usable": folder is not None,
-            "entries": entries,
-            "bytes": sizes,
-        }
+        exists, usable = path is not None and path.is_dir(), folder is not None
+        return CacheStatus(None if path is None else str(path), exists, usable, entries, sizes)
 
 
 @contextmanager

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from cfgraph.errors import UsageError
 from cfgraph.extensions import DEVICE, extension, extension_names
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import first_names
+from cfgraph.reports import Maybe, Record
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep, State
@@ -49,21 +49,16 @@ class ExecutorReport(Protocol):
 _MAX_HOST_OPS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReport:
-    """The GPUs of a run: `name` is that of a real one, whose ops `on_host` have no kernel there."""
+class GpuReport(Record):
+    """The GPUs of a run: `name` is that of real ones, whose ops `on_host` have no kernel there."""
 
     member: ClassVar[str] = "gpu"
     explains: ClassVar[bool] = False
 
-    devices: tuple[str, ...]
-    name: str = ""
-    on_host: Mapping[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Kind and devices, and of real GPUs the name and the ops on the host."""
-        members = {"kind": "real" if self.name else "simulated", "devices": list(self.devices)}
-        return {**members, "name": self.name, "on_host": self.on_host} if self.name else members
+    kind: Literal["simulated", "real"]
+    devices: Sequence[str]
+    name: Maybe[str] = None
+    on_host: Maybe[Mapping[str, str]] = None
 
     def notes(self) -> list[str]:
         """Describe kind and devices."""

@@ -158,7 +158,7 @@ class TokenDriver:
 
     def reports(self) -> list[ExecutorReport]:
         """The simulated GPUs of the run, if it has any."""
-        return [GpuReport(self.gpus)] if self.gpus else []
+        return [GpuReport("simulated", self.gpus)] if self.gpus else []
 
     def prepare_variables(self) -> None:
         """Move the variables to where the run expects them."""

@@ -330,5 +330,5 @@ def test_a_document_is_strict_json() -> None:
 
 
 def test_the_status_of_a_document_follows_the_exit_code() -> None:
-    assert document("diff", exit_code=1)["status"] == "findings"
-    assert document("diff")["status"] == "ok"
+    assert document("diff", exit_code=1).status == "findings"
+    assert document("diff").status == "ok"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from cfgraph.cli.command_files import COMMANDS, CommandFiles
 from cfgraph.cli.json_output import schema, schema_names
+from tests.report_schemas import schemas
 
+SCHEMAS = Path(__file__).parents[2] / "cfgraph" / "schemas"
 WITHOUT = {"mcp"}  # it serves
 
 LINES = {
@@ -22,6 +25,7 @@ LINES = {
         "show nested.pb --deadness --filter live:sometimes",
         "show cond_functional.pb --filter function:*",
         "show two.pb",
+        "show saved_model",
     ],
     "ops": ["ops Stateless*", "ops switch", "ops NoSuchOp"],
     "check": ["check counter.pb deadness_mismatch.pb", "check faulty.graph", "check no.pb"],
@@ -42,10 +46,12 @@ LINES = {
     "grad": [
         "grad cond_functional.pb --ys out -o o.pb --check --verify --map-out names.json",
         "grad lstm.pb --ys loss --xs W -o o.pb",
+        "grad counter.pb --ys count --xs n -o o.pb",
     ],
     "cluster": [
         "cluster lstm.pb -o o.pb",
         "cluster lstm_grad.pb --explain --what-if StackPopV2",
+        "cluster deadness_mismatch.pb --explain",
         "cluster deadness_mismatch.pb --deadness off --verify -o o.pb",
     ],
     "extract": [
@@ -84,6 +90,7 @@ LINES = {
         "run counter.pb --feed n=3 --clock virtual --out count=@c.npy --trace-out t.json",
         "run counter.pb --feed n=3 --explain-engine",
         "run counter.pb --fetch nosuch",
+        "run clustered.pb --feed W=f32[512,1024]:zeros --feed x=f32[1,32,256]:zeros --memory cpu:0",
     ],
     "diff": [
         "diff counter.pb other.graph",
@@ -119,6 +126,9 @@ def folder(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(made / "faulty.graph", made / "tidy.graph")
     two = ["partition", str(made / "counter.pb"), "--devices", "cpu:0-1", "--seed", "7", "-q"]
     assert cli.run([*two, "-o", str(made / "two.pb")]) == 0
+    clustered = ["-q", "-o", str(made / "clustered.pb")]
+    assert cli.run(["cluster", str(made / "lstm.pb"), *clustered]) == 0
+    (made / "saved_model").symlink_to(fixtures / "saved_model")
     for source, name, old, new in (
         ("counter", "other", "= Less(", "= LessEqual("),
         ("cond_functional", "functions", "= Square(", "= Neg("),
@@ -152,7 +162,20 @@ def test_a_document_is_as_its_schema_says(
     validator = jsonschema.Draft202012Validator(strict(schema(line.partition(" ")[0])))
     errors = [jsonschema.exceptions.best_match([e]) for e in validator.iter_errors(found)]
     reported = [f"{error.json_path}: {error.message}" for error in errors]
-    assert not reported, "the document or cfgraph/schemas/ is wrong"
+    assert not reported, "the document is not what its report declares"
+
+
+def test_the_schemas_are_those_of_the_reports(update: bool) -> None:
+    written = {
+        name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+        for name, schema in schemas().items()
+    }
+    files = {SCHEMAS / f"{name}.json": text for name, text in written.items()}
+    for file, text in files.items() if update else ():
+        file.write_text(text, encoding="utf-8")
+    outdated = [file.name for file, text in files.items() if file.read_text("utf-8") != text]
+    assert outdated == [], "`pytest --update tests/cli/test_schemas.py` writes them"
+    assert {*SCHEMAS.glob("*.json")} == {*files}
 
 
 def test_a_member_that_no_schema_lists_is_found(command: Any, counter: Path) -> None:

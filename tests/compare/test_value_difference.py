@@ -65,7 +65,7 @@ def test_a_difference_counts_and_names_the_first_element() -> None:
     assert (difference.max_abs, difference.max_rel) == (1.5, 0.5)
     assert (difference.actual, difference.expected) == (4.5, 3.0)
     assert difference.message == "2 of 4 elements differ, the first at [1, 0]"
-    assert difference.to_json()["index"] == [1, 0]
+    assert difference.index == (1, 0)
 
 
 def test_the_gap_of_integers_is_exact_at_both_ends() -> None:

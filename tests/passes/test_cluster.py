@@ -13,7 +13,7 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.cluster.formation import cluster_plan
 from cfgraph.passes.cluster.formation.merge_conflicts import merge_conflict
-from cfgraph.passes.cluster.formation.report import Clustering
+from cfgraph.passes.cluster.formation.report import Clustering, ClusterInputs
 from cfgraph.passes.functionalize.report import RejectionReason
 from cfgraph.runtime.session import Session
 from tests.analysis.graph_text import graph as written
@@ -172,7 +172,7 @@ def test_arguments_that_must_be_constant_come_first_and_handles_last() -> None:
     assert [tensor.node.name for tensor in launch.inputs] == ["shape", "x", "v"]
     assert [str(dtype) for dtype in launch.attrs["Tconstants"]] == ["int32"]
     (cluster,) = report.clusters
-    assert (cluster.constants, cluster.arguments, cluster.resources) == (1, 1, 1)
+    assert cluster.inputs == ClusterInputs(1, 1, 1)
 
 
 LOOP = """

@@ -157,7 +157,7 @@ class GpuDriver(TokenDriver):
     def reports(self) -> list[ExecutorReport]:
         """The GPU, and the ops that ran on the host."""
         plan = self.gpu_plan
-        return [GpuReport(self.gpus, plan.context.name, plan.host_fallbacks)]
+        return [GpuReport("real", self.gpus, plan.context.name, plan.host_fallbacks)]
 
     def _connect_gpu(self, executor: GpuExecutor) -> None:
         """Let an executor copy its feeds to the GPU, and swap counted values there."""

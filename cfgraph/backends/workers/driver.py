@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.backends.workers.requests import LoadRequest, LoadResult, StepRequest, StepResult
@@ -71,7 +71,7 @@ class WorkerReport:
             devices[self.worker_of[device]].append(device)
         return devices
 
-    def to_json(self) -> list[list[str]]:
+    def to_json(self) -> Annotated[list[list[str]], "The devices of each worker."]:
         """The short names of the devices of each worker."""
         return [[*map(short_device_name, names)] for names in self.devices]
 

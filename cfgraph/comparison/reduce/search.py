@@ -19,6 +19,7 @@ from cfgraph.comparison.reduce.subject import Size, Subject
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.limits import check_deadline
+from cfgraph.reports import Count
 from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
 
 # a removable part, as its operator describes it
@@ -77,9 +78,9 @@ class ItemOperator(ABC):
 class ReductionStep:
     """One success of an operator: the nodes that remain after it, and the tests so far."""
 
-    operator: str
-    nodes: int
-    tests: int
+    operator: str  #: Kind of the parts that were removed.
+    nodes: Count  #: Nodes that remain.
+    tests: Count  #: Tests so far.
 
 
 @dataclass(slots=True)

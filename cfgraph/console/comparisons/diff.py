@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 from cfgraph.analysis.findings import Finding
@@ -21,29 +22,73 @@ from cfgraph.comparison.differences import (
     diff_findings,
 )
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
+from cfgraph.console.documents import (
+    ChangedFunctionReport,
+    ChangedNodeReport,
+    ChangeReport,
+    FunctionsReport,
+    NamedNode,
+    NodesReport,
+    RunsReport,
+    StructureReport,
+)
 from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text.printer import AttrPrinter
+from cfgraph.reports import Count, DocumentResult, Maybe, Record, members
 
 MAX_SHOWN: Final = 20
 _MAX_VALUE: Final = 60
 _FULL_HINT: Final = "; --full prints them"
 
 
-def nodes_summary(delta: GraphDiff) -> dict[str, int]:
+class DiffSummary(Record):
+    """The numbers of differences between nodes, or between runs."""
+
+    added: Maybe[Count] = None
+    removed: Maybe[Count] = None
+    changed: Maybe[Count] = None
+    functions_added: Maybe[Count] = None
+    functions_removed: Maybe[Count] = None
+    functions_changed: Maybe[Count] = None
+    fetches: Maybe[Count] = None
+    cases: Maybe[Count] = None
+    differences: Maybe[Count] = None
+
+
+class ModeComparison(Record):
+    """The comparison in a mode of TensorFlow."""
+
+    mode: str
+    against: str  #: `cfgraph`, or the mode of --against.
+    version: str  #: The version of TensorFlow.
+    unsupported: str | None  #: The reason why the mode is not compared.
+    runs: RunsReport | None
+
+
+class DiffResult(DocumentResult, command="diff", summary=DiffSummary):
+    """The comparison of nodes or of runs."""
+
+    structure: StructureReport | None = None
+    runs: RunsReport | None = None
+    #: The comparison in each mode of TensorFlow; only with --with.
+    modes: Maybe[Sequence[ModeComparison]] = None
+
+
+def nodes_summary(delta: GraphDiff) -> DiffSummary:
     """Return the number of differences of each kind."""
     nodes = delta.nodes
-    return {
-        "added": len(nodes.added),
-        "removed": len(nodes.removed),
-        "changed": len(nodes.changed),
-        "functions_added": len(delta.functions_added),
-        "functions_removed": len(delta.functions_removed),
-        "functions_changed": len(delta.functions_changed),
-    }
+    return DiffSummary(
+        len(nodes.added),
+        len(nodes.removed),
+        len(nodes.changed),
+        len(delta.functions_added),
+        len(delta.functions_removed),
+        len(delta.functions_changed),
+    )
 
 
 def print_diff(out: Page, delta: GraphDiff, sources: Sequence[Source], full: bool) -> None:
@@ -78,7 +123,8 @@ def print_delta(out: Page, delta: GraphDiff, *, full: bool = False, hint: str = 
 
 
 def _difference_text(delta: GraphDiff) -> str:
-    counts = [(count, _COUNT_NOUNS[key]) for key, count in nodes_summary(delta).items() if count]
+    summary = members(nodes_summary(delta))
+    counts = [(count, _COUNT_NOUNS[key]) for key, count in summary if count]
     words = [
         f"{count} {singular if count == 1 else plural}" for count, (singular, plural) in counts
     ]
@@ -197,65 +243,51 @@ def attr_text(value: Any, printer: AttrPrinter) -> str:
     return "" if value is None else printer.value_text(value)
 
 
-def diff_json(delta: GraphDiff) -> dict[str, Any]:
-    """Return the differences as a member of a JSON document."""
+def structure_report(delta: GraphDiff) -> StructureReport:
+    """Return the differences as a member of a document."""
     printer = AttrPrinter()
-    return {
-        "equal": not delta,
-        **_nodes_json(delta.nodes, printer),
-        "functions": {
-            "added": delta.functions_added,
-            "removed": delta.functions_removed,
-            "changed": [
-                {
-                    "name": item.name,
-                    "changes": changes_json(item.changes, printer),
-                    **_nodes_json(item.nodes, printer),
-                }
-                for item in delta.functions_changed
-            ],
-        },
-        "changes": changes_json(delta.changes, printer),
-    }
+    functions = [
+        ChangedFunctionReport(
+            item.name, change_reports(item.changes, printer), _nodes_report(item.nodes, printer)
+        )
+        for item in delta.functions_changed
+    ]
+    return StructureReport(
+        not delta,
+        _nodes_report(delta.nodes, printer),
+        FunctionsReport(delta.functions_added, delta.functions_removed, functions),
+        change_reports(delta.changes, printer),
+    )
 
 
-def _nodes_json(delta: NodesDiff, printer: AttrPrinter) -> dict[str, Any]:
-    return {
-        "added": [{"node": node.name, "op": node.op} for node in delta.added],
-        "removed": [{"node": node.name, "op": node.op} for node in delta.removed],
-        "changed": [
-            {
-                "node": item.before.name,
-                "now": item.after.name,
-                "op": item.after.op,
-                "changes": changes_json(item.changes, printer),
-            }
-            for item in delta.changed
-        ],
-        "renamed": dict(delta.renamed),
-        "reordered": delta.reordered,
-    }
+def _nodes_report(delta: NodesDiff, printer: AttrPrinter) -> NodesReport:
+    added, removed = (
+        [NamedNode(node.name, node.op) for node in nodes] for nodes in (delta.added, delta.removed)
+    )
+    changed = [
+        ChangedNodeReport(
+            item.before.name,
+            item.after.name,
+            item.after.op,
+            change_reports(item.changes, printer),
+        )
+        for item in delta.changed
+    ]
+    return NodesReport(added, removed, changed, delta.renamed, delta.reordered)
 
 
-def changes_json(
+def change_reports(
     changes: Iterable[Change], printer: AttrPrinter | None = None
-) -> list[dict[str, Any]]:
-    """Return the changes of a node as a member of a JSON document."""
-    printer = printer or AttrPrinter()
+) -> list[ChangeReport]:
+    """Return the changes of a node as members of a document."""
+    text = partial(_attr_side, printer=printer or AttrPrinter())
     return [
-        {
-            "part": change.part,
-            "before": _attr_side_json(change.before, printer),
-            "after": _attr_side_json(change.after, printer),
-        }
-        for change in changes
+        ChangeReport(change.part, text(change.before), text(change.after)) for change in changes
     ]
 
 
-def _attr_side_json(value: Any, printer: AttrPrinter) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return attr_text(value, printer)
+def _attr_side(value: Any, printer: AttrPrinter) -> str | None:
+    return value if value is None or isinstance(value, str) else attr_text(value, printer)
 
 
 FORMATS: Final = ("text", "json", *CI_FORMATS)
@@ -344,29 +376,26 @@ def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
     return print_diff_result(
         sources,
         options,
-        DiffResult(
+        Comparison(
             differs=bool(delta),
             findings=diff_findings(delta, side_text),
-            document=lambda: {
-                "summary": nodes_summary(delta),
-                "result": {"structure": diff_json(delta), "runs": None},
-            },
+            document=lambda: (DiffResult(structure_report(delta)), nodes_summary(delta)),
             text=lambda: print_diff(page(options.color), delta, sources, options.full),
         ),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class DiffResult:
-    """A comparison: findings, members of the JSON document, and a printer of the text."""
+class Comparison:
+    """A comparison: findings, result and summary of the document, and a printer of the text."""
 
     differs: bool
     findings: Sequence[Finding]
-    document: Callable[[], dict[str, Any]]
+    document: Callable[[], tuple[DiffResult, DiffSummary]]
     text: Callable[[], None]
 
 
-def print_diff_result(sources: SourcePair, options: DiffOptions, result: DiffResult) -> int:
+def print_diff_result(sources: SourcePair, options: DiffOptions, result: Comparison) -> int:
     """Print in the requested format; returns the exit code.
 
     CI formats attribute the findings to the second graph.
@@ -376,9 +405,15 @@ def print_diff_result(sources: SourcePair, options: DiffOptions, result: DiffRes
         subject = FindingSubject(sources[1].path, result.findings)
         print(CI_FORMATS[options.format]("diff", [subject], "error"), end="")
     elif options.format == "json":
-        members = {"inputs": sources, "findings": result.findings, "exit_code": code}
-        members["artifacts"] = partial_document().get("artifacts", [])
-        print_document("diff", **members, **result.document())
+        document, summary = result.document()
+        print_document(
+            document,
+            inputs=sources,
+            summary=summary,
+            findings=result.findings,
+            artifacts=partial_document().get("artifacts", []),
+            exit_code=code,
+        )
     else:
         result.text()
     return code

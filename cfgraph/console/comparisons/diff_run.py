@@ -20,16 +20,19 @@ from cfgraph.comparison.differences import Change, Divergence, RunDiff, ValueMis
 from cfgraph.comparison.equivalence import compare_runs, first_race
 from cfgraph.comparison.sample_point import is_random
 from cfgraph.console.comparisons.diff import (
+    Comparison,
     DiffOptions,
     DiffResult,
+    DiffSummary,
     SourcePair,
-    changes_json,
+    change_reports,
     print_changes,
     print_diff_result,
 )
 from cfgraph.console.comparisons.run_options import pair_options
+from cfgraph.console.documents import DifferenceReport, DivergenceReport, RunsReport, ValueReport
 from cfgraph.console.graph_files import require_single_stdin
-from cfgraph.console.values import summary_text, value_json, value_text
+from cfgraph.console.values import summary_text, value_report, value_text
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
@@ -204,50 +207,44 @@ def node_changes(name: str, graphs: Sequence[Graph]) -> tuple[Change, ...]:
     return next((item.changes for item in changed if item.before.name == name), ())
 
 
-def runs_summary(delta: RunDiff) -> dict[str, int]:
+def runs_summary(delta: RunDiff) -> DiffSummary:
     """Return the number of fetches, cases, and differences."""
     differ = len(delta.missing) + len(delta.gaps) + (delta.failure is not None)
-    return {"fetches": len(delta.fetches), "cases": delta.cases, "differences": differ}
+    return DiffSummary(fetches=len(delta.fetches), cases=delta.cases, differences=differ)
 
 
-def runs_json(delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> dict[str, Any]:
-    """Return the comparison as a member of a JSON document."""
-    first = delta.first
-    return {
-        "equal": not delta,
-        "cases": delta.cases,
-        "fetches": delta.fetches,
-        "not_in_b": delta.missing,
-        "not_compared": list(delta.races),
-        "no_value": delta.no_value,
-        "paired": delta.paired,
-        "warnings": [item.message for item in delta.notices if item.level == "warning"],
-        "lowered": delta.lowered,
-        "differences": [
-            {
-                "what": gap.what,
-                "message": gap.message,
-                "a": _run_side_json(gap.before, full),
-                "b": _run_side_json(gap.after, full),
-            }
-            for gap in delta.gaps
+def runs_report(delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> RunsReport:
+    """Return the comparison as a member of a document."""
+    return RunsReport.from_attributes(
+        delta,
+        equal=not delta,
+        not_in_b=delta.missing,
+        not_compared=list(delta.races),
+        warnings=[item.message for item in delta.notices if item.level == "warning"],
+        differences=[
+            DifferenceReport(gap.what, gap.message, *_side_reports(gap, full)) for gap in delta.gaps
         ],
-        "failure": delta.failure.to_json() if delta.failure else None,
-        "first": None
-        if first is None
-        else {
-            **first.to_json(),
-            "a": _run_side_json(first.before, full),
-            "b": _run_side_json(first.after, full),
-            "changes": changes_json(node_changes(first.node, graphs)),
-        },
-        "inputs": {name: value_json(value, full) for name, value in delta.inputs.items()},
-        "case": case_options(delta, graphs) if delta.gaps or delta.failure else None,
-    }
+        failure=None if delta.failure is None else delta.failure.report(),
+        first=None if delta.first is None else _divergence_report(delta.first, graphs, full),
+        inputs={name: value_report(value, full) for name, value in delta.inputs.items()},
+        case=case_options(delta, graphs) if delta.gaps or delta.failure else None,
+    )
 
 
-def _run_side_json(value: Any, full: bool) -> Any:
-    return None if value is None else value_json(value, full)
+def _divergence_report(first: Divergence, graphs: Sequence[Graph], full: bool) -> DivergenceReport:
+    a, b = _side_reports(first, full)
+    changes = change_reports(node_changes(first.node, graphs))
+    return DivergenceReport.from_attributes(first, a=a, b=b, changes=changes)
+
+
+def _side_reports(
+    sides: Divergence | ValueMismatch, full: bool
+) -> tuple[ValueReport | None, ValueReport | None]:
+    before, after = (
+        None if value is None else value_report(value, full)
+        for value in (sides.before, sides.after)
+    )
+    return before, after
 
 
 def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
@@ -261,13 +258,13 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
     return print_diff_result(
         sources,
         options,
-        DiffResult(
+        Comparison(
             differs=bool(delta),
             findings=run_findings(delta, run_side_text),
-            document=lambda: {
-                "summary": runs_summary(delta),
-                "result": {"structure": None, "runs": runs_json(delta, graphs, options.full)},
-            },
+            document=lambda: (
+                DiffResult(runs=runs_report(delta, graphs, options.full)),
+                runs_summary(delta),
+            ),
             text=lambda: print_runs(page(options.color), delta, graphs, options.full),
         ),
     )

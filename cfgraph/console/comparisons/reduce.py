@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final
 
-from cfgraph.cli.json_output import add_member, print_document
+from cfgraph.cli.json_output import Artifact, add_member, print_document
 from cfgraph.cli.output import detail, hidden_notes, is_quiet, note, page
 from cfgraph.cli.transform_options import STDIN, ComparedRuns, OutputOptions
 from cfgraph.comparison.equivalence import compare_runs
@@ -19,13 +19,14 @@ from cfgraph.comparison.reduce.reduce_graph import reduce_graph
 from cfgraph.comparison.reduce.reduce_pair import reduce_pair
 from cfgraph.comparison.reduce.search import ReductionStep
 from cfgraph.comparison.reduce.subject import Subject
-from cfgraph.console.comparisons.diff_run import print_runs, runs_json
+from cfgraph.console.comparisons.diff_run import print_runs, runs_report
 from cfgraph.console.comparisons.failing_command import CommandOptions, CommandOracle, command_text
 from cfgraph.console.comparisons.run_options import (
     comparison_options,
     pair_options,
     require_no_second_graph,
 )
+from cfgraph.console.documents import RunsReport
 from cfgraph.console.graph_files import (
     Source,
     artifact,
@@ -36,6 +37,7 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
+from cfgraph.reports import Column, Count, DocumentResult, Record
 
 _SECOND: Final = ".against"
 
@@ -62,7 +64,7 @@ class ReducedFiles:
         self.steps.append(step)
         detail(f"{step.operator}: {step.nodes} nodes after {step.tests} tests")
 
-    def artifacts(self) -> list[dict[str, Any]]:
+    def artifacts(self) -> list[Artifact]:
         """Return the entries of the files in a JSON document."""
         return [artifact("graph", path) for path in self.paths]
 
@@ -118,8 +120,8 @@ def reduce_command(
         outputs,
         [source],
         files,
-        (before, search.best.nodes, search.tests),
-        {"command": list(tested.command), "status": status, "runs": None},
+        ReduceSummary(before, search.best.nodes, search.tests),
+        ReduceResult(list(tested.command), status),
     )
     return 0
 
@@ -169,8 +171,8 @@ def reduce_against(
         outputs,
         sources,
         files,
-        (before, after, search.tests),
-        {"command": None, "status": None, "runs": runs_json(delta, search.best.graphs)},
+        ReduceSummary(before, after, search.tests),
+        ReduceResult(runs=runs_report(delta, search.best.graphs)),
     )
     return 0
 
@@ -205,25 +207,36 @@ def print_reduction(before: int, after: int, tests: int) -> None:
     out.heading("reduced", f"{after} of {before} nodes, {tests} test{'s' * (tests != 1)}")
 
 
+class ReduceSummary(Record):
+    """The numbers of nodes, and of tests."""
+
+    before: Count  #: Nodes of the graph and of its functions.
+    after: Count  #: Nodes of the reduced graph.
+    tests: Count  #: Candidates on which the command, or the comparison, ran.
+
+
+class ReduceResult(DocumentResult, command="reduce", summary=ReduceSummary):
+    """How the reduced graph fails, and the steps to it."""
+
+    command_line: Annotated[Sequence[str] | None, Column("command")] = None  #: Null with --against.
+    #: Exit status of the command for graphs that fail; negative for a signal. Null with --against.
+    status: int | None = None
+    runs: RunsReport | None = None  #: Comparison of the reduced graphs; null without --against.
+    steps: Sequence[ReductionStep] = ()
+
+
 def print_reduction_json(
     outputs: OutputOptions,
     sources: Sequence[Source],
     files: ReducedFiles,
-    counts: tuple[int, int, int],
-    members: dict[str, Any],
+    summary: ReduceSummary,
+    result: ReduceResult,
 ) -> None:
     """Print the JSON document of a reduction if it is requested."""
-    if not outputs.json:
-        return
-    before, after, tests = counts
-    steps = [
-        {"operator": step.operator, "nodes": step.nodes, "tests": step.tests}
-        for step in files.steps
-    ]
-    print_document(
-        "reduce",
-        inputs=[source.to_json() for source in sources],
-        summary={"before": before, "after": after, "tests": tests},
-        result={**members, "steps": steps},
-        artifacts=files.artifacts(),
-    )
+    if outputs.json:
+        print_document(
+            replace(result, steps=files.steps),
+            inputs=sources,
+            summary=summary,
+            artifacts=files.artifacts(),
+        )

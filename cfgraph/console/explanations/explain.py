@@ -21,8 +21,20 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import Column, OutputTable, Page, page
+from cfgraph.cli.output import OutputTable, Page, page
 from cfgraph.cli.transform_options import RunInputs
+from cfgraph.console.explanations.answers import (
+    BusiestDevice,
+    CycleItem,
+    EdgeReport,
+    ExplainResult,
+    FunctionResults,
+    IterationsReport,
+    LoopReport,
+    NodeReport,
+    SourceLine,
+    WorkReport,
+)
 from cfgraph.console.explanations.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.signatures import SignatureNames, signature_names
@@ -38,9 +50,11 @@ from cfgraph.ir.units import format_duration
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
+from cfgraph.reports import Column
 from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
+    from cfgraph.console.explanations.answers import SourceLine
     from cfgraph.console.explanations.explain_run import ExplainedRuns, NodeOutcome
 
 
@@ -50,18 +64,10 @@ _MOST: Final = 0.6
 _NS_PER_SECOND: Final = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A line of a Python file, and the node in its comment."""
-
-    path: str
-    line: int
-    text: str
-    node: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the member `source` of a node in the document."""
-        return {"path": self.path, "line": self.line, "text": self.text, "node": self.node}
+def _iterations_report(measured: IterationTimes) -> IterationsReport:
+    period = measured.period and round(measured.period)
+    busiest = measured.busiest and BusiestDevice(*measured.busiest)
+    return IterationsReport(len(measured.spans), period, measured.at_once, busiest)
 
 
 LineFinder = Callable[[Graph, Node], SourceLine]
@@ -75,30 +81,23 @@ class LoopExplanation:
     cost: Callable[[Node], float]
     measured: IterationTimes | None
 
-    def to_json(self) -> dict[str, Any]:
+    def report(self) -> LoopReport:
         """Return the member `loop` of the document; times are nanoseconds."""
-        measured = self.measured
-        return {
-            "frame": self.cycle.frame.path,
-            "critical_cycle": [
-                {"name": item_name(item), "ns": round(self._seconds(item) * _NS_PER_SECOND)}
-                for item in self.cycle.chain
+        cycle = self.cycle
+        return LoopReport(
+            frame=cycle.frame.path,
+            critical_cycle=[
+                CycleItem(item_name(item), round(self._seconds(item) * _NS_PER_SECOND))
+                for item in cycle.chain
             ],
-            "iterations_of_the_cycle": self.cycle.rounds,
-            "cycle_ns": round(self.cycle.per_iteration * _NS_PER_SECOND),
-            "work_ns": round(self.cycle.work * _NS_PER_SECOND),
-            "share": round(self.cycle.share, 4),
-            "parallel_iterations": self.cycle.parallel,
-            "verdict": self.verdict,
-            "run": measured
-            and {
-                "iterations": len(measured.spans),
-                "period_ns": measured.period and round(measured.period),
-                "at_once": measured.at_once,
-                "busiest": measured.busiest
-                and {"device": measured.busiest[0], "share": measured.busiest[1]},
-            },
-        }
+            iterations_of_the_cycle=cycle.rounds,
+            cycle_ns=round(cycle.per_iteration * _NS_PER_SECOND),
+            work_ns=round(cycle.work * _NS_PER_SECOND),
+            share=round(cycle.share, 4),
+            parallel_iterations=cycle.parallel,
+            verdict=self.verdict,
+            run=None if self.measured is None else _iterations_report(self.measured),
+        )
 
     @property
     def verdict(self) -> str:
@@ -212,10 +211,10 @@ def _op_and_device(item: Item) -> tuple[str, str]:
 _MAX_NAMES: Final = 8
 
 
-class ExplainResult(Protocol):
+class PrintedAnswer(Protocol):
     """The answer to one `explain` query."""
 
-    def to_json(self) -> dict[str, Any]:
+    def report(self) -> Any:
         """Return the answer as a member of the document."""
 
     def print(self, out: Page) -> None:
@@ -242,27 +241,25 @@ class NodeExplanation:
     module: ModuleExplanation | None = None
     function: tuple[str, Sequence[str]] | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def report(self) -> NodeReport:
         """Return the member `node` of the document."""
-        extra: dict[str, Any] = {"run": self.outcome and self.outcome.to_json()}
-        if self.unconditional is not None:
-            extra["decides"] = {
-                "predicate": self.unconditional.predicate.name,
-                "switches": [node.name for node in self.unconditional.switches],
-                "regardless": {
-                    str(side): [node.name for node in nodes]
-                    for side, nodes in self.unconditional.of.items()
-                },
-            }
-        if self.implementation is not None:
-            extra["implementation"] = self.implementation
-        if self.function is not None:
-            extra["function"] = {"name": self.function[0], "results": [*self.function[1]]}
-        if self.code is not None:
-            extra["source"] = self.code.to_json()
-        if self.module is not None:
-            extra["module"] = self.module.to_json()
-        return _node_json(self.facts) | extra
+        facts, work = self.facts, self.unconditional
+        return NodeReport.from_attributes(
+            facts,
+            name=facts.node.name,
+            op=facts.node.op,
+            predicate=facts.runs.predicate,
+            runs=facts.runs.words,
+            outputs=[*map(_edge_report, facts.outputs)],
+            inputs=[*map(_edge_report, facts.inputs)],
+            mismatched_inputs=facts.mismatched,
+            run=None if self.outcome is None else self.outcome.report(),
+            decides=None if work is None else _work_report(work),
+            implementation=self.implementation,
+            function=None if self.function is None else FunctionResults(*self.function),
+            source=self.code,
+            module=None if self.module is None else self.module.report(),
+        )
 
     def print(self, out: Page) -> None:
         """Print the explanation as text."""
@@ -328,13 +325,13 @@ def explain_subject(
 
 
 def print_explanation(
-    source: Source, kind: str, answer: ExplainResult, *, json: bool, color: Color
+    source: Source, kind: str, answer: PrintedAnswer, *, json: bool, color: Color
 ) -> None:
     """Print an explanation; `kind` is its member in the document."""
     if json:
         written = partial_document().get("artifacts", [])
-        result = {kind: answer.to_json()}
-        print_document("explain", inputs=[source.to_json()], result=result, artifacts=written)
+        result = ExplainResult(**{kind: answer.report()})
+        print_document(result, inputs=[source], artifacts=written)
     else:
         answer.print(page(color))
 
@@ -345,7 +342,7 @@ def _explain(
     runs: ExplainedRuns | None,
     full: bool,
     find_line: LineFinder | None,
-) -> tuple[str, ExplainResult]:
+) -> tuple[str, PrintedAnswer]:
     if is_loop(graph, subject):
         if find_line is not None:
             raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
@@ -440,26 +437,11 @@ def _edge_condition(edge: EdgeCondition) -> str:
     return edge.words.replace("runs when", "live when", 1)
 
 
-def _node_json(facts: Explanation) -> dict[str, Any]:
-    return {
-        "name": facts.node.name,
-        "op": facts.node.op,
-        "frame": facts.frame,
-        "predicate": facts.runs.predicate,
-        "runs": facts.runs.words,
-        "witness": None if facts.witness is None else dict(facts.witness),
-        "outputs": [_edge_json(edge) for edge in facts.outputs],
-        "waits_for": facts.waits_for,
-        "inputs": [_edge_json(edge) for edge in facts.inputs],
-        "mismatched_inputs": facts.mismatched,
-        "fed_by": list(facts.fed_by),
-        "read_by": list(facts.read_by),
-        "message": facts.message,
-        "device": facts.device,
-        "device_reason": facts.device_reason,
-        "limits": list(facts.limits),
-    }
+def _edge_report(edge: EdgeCondition) -> EdgeReport:
+    return EdgeReport(edge.name, edge.predicate, _edge_condition(edge))
 
 
-def _edge_json(edge: EdgeCondition) -> dict[str, str]:
-    return {"tensor": edge.name, "predicate": edge.predicate, "live": _edge_condition(edge)}
+def _work_report(work: UnconditionalWork) -> WorkReport:
+    regardless = {str(side): [node.name for node in nodes] for side, nodes in work.of.items()}
+    switches = [node.name for node in work.switches]
+    return WorkReport(work.predicate.name, switches, regardless)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import structural_errors
-from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.output import OutputTable, Page
+from cfgraph.console.explanations.answers import CrossingReport, CrossingsReport
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
+from cfgraph.reports import Column
 
 # the code of a node whose inputs are in different frames
 MIXED_FRAMES: Final = "CFG201"
@@ -23,6 +25,12 @@ _MAX_NODES: Final = 100
 _MAX_EXITS: Final = 4
 
 
+def _crossing_report(edge: FrameCrossing) -> CrossingReport:
+    ready, frames = edge.path.ready, (edge.source_frame.path, edge.reader_frame.path)
+    instead = None if ready is None else ready.name
+    return CrossingReport(edge.name, edge.reader.name, *frames, instead, edge.advice())
+
+
 @dataclass(frozen=True, slots=True)
 class CrossingsExplanation:
     """The edges between different frames at a node or a loop."""
@@ -30,20 +38,9 @@ class CrossingsExplanation:
     subject: str
     edges: tuple[FrameCrossing, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def report(self) -> CrossingsReport:
         """Return the member `crossings` of the document."""
-        edges = [
-            {
-                "source": edge.name,
-                "reader": edge.reader.name,
-                "source_frame": edge.source_frame.path,
-                "reader_frame": edge.reader_frame.path,
-                "instead": None if edge.path.ready is None else edge.path.ready.name,
-                "advice": edge.advice(),
-            }
-            for edge in self.edges
-        ]
-        return {"subject": self.subject, "edges": edges}
+        return CrossingsReport(self.subject, [*map(_crossing_report, self.edges)])
 
     def print(self, out: Page) -> None:
         """Print the explanation as text."""

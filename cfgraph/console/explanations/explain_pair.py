@@ -6,8 +6,7 @@ The frame path lists the Enters and Exits between the frame of a tensor and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.gradient_paths import (
@@ -21,7 +20,8 @@ from cfgraph.analysis.loops.frame_crossings import FramePath, crossings_into, fr
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.output import OutputTable, Page
+from cfgraph.console.explanations.answers import PairReport
 from cfgraph.console.explanations.explain import print_explanation, require_outside_functions
 from cfgraph.console.explanations.explain_crossings import FRAME_CODES
 from cfgraph.console.graph_files import read_graph
@@ -35,6 +35,7 @@ from cfgraph.ir.role import NEXT_ITERATION
 from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.derivatives import gradient_with_flow
+from cfgraph.reports import Column
 
 # nodes of a path that are listed
 _MAX_PATH_NODES: Final = 8
@@ -42,36 +43,19 @@ _MAX_PATH_NODES: Final = 8
 _NODES_AT_EACH_END: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class PairExplanation:
-    """Relation of a tensor and a node: frames, gradient, and cluster, each described in words."""
+class PairExplanation(PairReport):
+    """The relation of a tensor and a node, which prints itself."""
 
-    source: Output
-    target: Output
-    frames: str
-    gradient: str
-    cluster: str
-
-    def to_json(self) -> dict[str, Any]:
+    def report(self) -> PairReport:
         """Return the member `pair` of the document."""
-        return {
-            "source": self.source.name,
-            "target": self.target.name,
-            "frames": self.frames,
-            "gradient": self.gradient,
-            "cluster": self.cluster,
-        }
+        return self
 
     def print(self, out: Page) -> None:
         """Print the explanation as text."""
-        out.heading(f"{self.source.name} → {self.target.name}", "from the first to the second")
+        out.heading(f"{self.source} → {self.target}", "from the first to the second")
         columns = [Column("what", style="dim"), Column("said")]
-        rows: list[Sequence[Any]] = [
-            ("frames", self.frames),
-            ("gradient", self.gradient),
-            ("cluster", self.cluster),
-        ]
-        out.table(OutputTable(columns, rows, headings=False))
+        rows = [(name, getattr(self, name)) for name in ("frames", "gradient", "cluster")]
+        out.table(OutputTable(columns, [*rows], headings=False))
 
 
 def explain_pair(
@@ -127,10 +111,10 @@ def _explain_nodes(
     frames_text = " ".join(_frame_path_text(path, source, target.node))
     if errors:
         unknown = f"unknown: the graph is invalid at {errors[0].node} ({errors[0].code})"
-        return PairExplanation(source, target, frames_text, unknown, unknown)
+        return PairExplanation(source.name, target.name, frames_text, unknown, unknown)
     return PairExplanation(
-        source,
-        target,
+        source.name,
+        target.name,
         _cycle_text(graph, frames_of_graph, source, target.node) or frames_text,
         _gradient_text(graph, frames_of_graph, source, target),
         _cluster_text(graph, source.node, target.node),

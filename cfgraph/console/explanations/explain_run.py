@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.cli.transform_options import RunInputs
 from cfgraph.console.comparison_inputs import PreparedInputs, prepare_inputs
+from cfgraph.console.documents import CompilationReport
+from cfgraph.console.explanations.answers import NodeRunReport
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
@@ -81,19 +83,13 @@ class NodeOutcome:
             return "dead" if self.dead == 1 else f"dead ({_times(self.dead)})"
         return f"ran {_times(self.live)}" + (f", dead {_times(self.dead)}" if self.dead else "")
 
-    def to_json(self) -> dict[str, Any]:
+    def report(self) -> NodeRunReport:
         """Return the member `run` of the document."""
-        result: dict[str, Any] = {"live": self.live, "dead": self.dead, "why": self.why or None}
-        if self.compilations:
-            result["compilations"] = [
-                {
-                    "seconds": item.seconds,
-                    "changed": item.changed or None,
-                    "refused": item.refused or None,
-                }
-                for item in self.compilations
-            ]
-        return result
+        compilations = [
+            CompilationReport(item.seconds, item.changed or None, item.refused or None)
+            for item in self.compilations
+        ]
+        return NodeRunReport(self.live, self.dead, self.why or None, compilations or None)
 
 
 def _times(count: int) -> str:

@@ -22,7 +22,13 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.cli.json_output import document, print_document, render_json
 from cfgraph.cli.output import note
 from cfgraph.console.graph_files import artifact
-from cfgraph.console.installation.doctor import Installation, inspect_installation
+from cfgraph.console.installation.doctor import (
+    BundleReport,
+    CommandOutcome,
+    DoctorSummary,
+    Installation,
+    inspect_installation,
+)
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import EncodedAttr, Func, TensorValue
@@ -144,14 +150,13 @@ def write_bundle(
         file.write(_zipped(members))
     note(f"wrote {path}: {', '.join(members)}")
     if command:
-        note(f"the command exits with {outcome['exit_code']}")
+        note(f"the command exits with {outcome.exit_code}")
     note("look at the files before you send them")
     if json_output:
         print_document(
-            "doctor",
-            summary={"faults": len(installation.faults), "files": len(members)},
+            installation.result(BundleReport([*members], outcome)),
+            summary=DoctorSummary(len(installation.faults), files=len(members)),
             findings=installation.faults,
-            result={**installation.to_json(), "bundle": [*members], **outcome},
             artifacts=[artifact("bundle", path)],
         )
     return 0
@@ -159,18 +164,18 @@ def write_bundle(
 
 def _contents(
     command: Sequence[str], with_constants: bool
-) -> tuple[dict[str, bytes], Installation, dict[str, Any]]:
+) -> tuple[dict[str, bytes], Installation, CommandOutcome]:
     """Run a command again; return the files of a bundle, the installation, and how it ended."""
     constants = "" if with_constants else _STRIPPED
     members: dict[str, bytes] = {"README.txt": _README.format(constants=constants).encode()}
     installation = inspect_installation()
-    members["environment.json"] = _rendered(document("doctor", result=installation.to_json()))
-    outcome: dict[str, Any] = {"command": shlex.join([_PROGRAM, *command]), "exit_code": None}
+    members["environment.json"] = _rendered(document("doctor", result=installation.result()))
+    outcome = CommandOutcome(shlex.join([_PROGRAM, *command]), None)
     if command:
         for text in command:
             _add_graph(members, text, with_constants)
         with tempfile.TemporaryDirectory() as folder:
-            outcome |= _repeat(command, Path(folder))
+            outcome = replace(outcome, **_repeat(command, Path(folder)))
             members["stderr.txt"] = _end_of_file(Path(folder, _STDERR), _MAX_OUTPUT)
             if Path(folder, _TRACE).exists():
                 trace = _end_of_trace(Path(folder, _TRACE))

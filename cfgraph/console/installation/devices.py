@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Annotated
 
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import Column, OutputTable, page
+from cfgraph.cli.output import OutputTable, page, report_table
 from cfgraph.extensions import DEVICE, extension, extension_names
 from cfgraph.ir.units import format_byte_size
 from cfgraph.limits import machine_memory
+from cfgraph.reports import Column, Count, DocumentResult, Record
 from cfgraph.runtime.engines import DeviceFacts
 
 
@@ -21,10 +23,23 @@ class MachineDevice:
     """A kind of device: whether it is real, what runs it, its memory in bytes, and remarks."""
 
     device: str
-    real: bool
+    real: Annotated[bool, Column(title="kind", cell=lambda real: "real" if real else "simulated")]
     backend: str
-    memory: int | None
-    detail: str
+    memory: Annotated[Count | None, Column(optional=True, cell=format_byte_size)]  #: Bytes.
+    detail: str  #: Cores, the name of a GPU, or why it is simulated.
+
+
+class DevicesSummary(Record):
+    """The numbers of devices, and of real ones."""
+
+    devices: Count
+    real: Count
+
+
+class DevicesResult(DocumentResult, command="devices", summary=DevicesSummary):
+    """The devices of this machine."""
+
+    devices: Sequence[MachineDevice]
 
 
 def machine_devices() -> list[MachineDevice]:
@@ -54,34 +69,17 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
-def devices_table(devices: list[MachineDevice]) -> OutputTable:
+def devices_table(devices: Sequence[MachineDevice]) -> OutputTable:
     """Return one row per kind of device."""
-    columns = [
-        Column("device"),
-        Column("kind"),
-        Column("backend"),
-        Column("memory", right=True, optional=True),
-        Column("detail"),
-    ]
-    rows: list[Any] = [
-        (
-            item.device,
-            "real" if item.real else "simulated",
-            item.backend,
-            None if item.memory is None else format_byte_size(item.memory),
-            item.detail,
-        )
-        for item in devices
-    ]
-    return OutputTable(columns, rows)
+    return report_table(MachineDevice, devices, "device", "real", "backend", "memory", "detail")
 
 
 def print_devices(*, json: bool, color: Color) -> None:
     """Print the devices."""
     devices = machine_devices()
     if json:
-        summary = {"devices": len(devices), "real": sum(item.real for item in devices)}
-        print_document("devices", summary=summary, result={"devices": list(map(asdict, devices))})
+        summary = DevicesSummary(len(devices), sum(item.real for item in devices))
+        print_document(DevicesResult(devices), summary=summary)
         return
     out = page(color)
     out.table(devices_table(devices))

@@ -9,27 +9,34 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final
 
 from cfgraph.cli.command_files import COMMANDS, CommandFiles
 from cfgraph.cli.configuration import nearest_configuration
 from cfgraph.cli.environment import environment_errors, unknown_variables
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import Column, OutputTable, Page, page
+from cfgraph.cli.output import Page, page, report_table
 from cfgraph.console.installation.devices import (
     MachineDevice,
     devices_table,
     installed_version,
     machine_devices,
 )
-from cfgraph.errors import DISTRIBUTION, CfgraphError, install_hint
+from cfgraph.errors import (
+    DISTRIBUTION,
+    CfgraphError,
+    FindingReport,
+    Location,
+    install_hint,
+)
 from cfgraph.ir.units import format_byte_size
-from cfgraph.runtime.code_cache import cache_status
+from cfgraph.reports import Column, Count, DocumentResult, Inline, Maybe, Record
+from cfgraph.runtime.code_cache import CacheStatus, cache_status
 from cfgraph.version import __version__
 
 # a requirement: its distribution, and the extra that needs it
@@ -50,7 +57,17 @@ class InstalledPackage:
 
     package: str
     version: str | None
-    extra: str = ""
+    extra: str = ""  #: Empty for a dependency.
+
+    @property
+    def shown(self) -> Annotated[str, Column(title="version")]:
+        """The version, also of a missing package."""
+        return self.version or "not installed"
+
+    @property
+    def install(self) -> str:
+        """The command that installs a missing package."""
+        return "" if self.version else install_hint(self.extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +78,9 @@ class InstallationFault:
     message: str
     hint: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the finding for the JSON document."""
-        return {"code": None, **asdict(self), "where": {}}
+    def to_json(self) -> FindingReport:
+        """Return the finding for the document."""
+        return FindingReport(None, self.level, self.message, self.hint, Location())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +89,7 @@ class Installation:
 
     packages: tuple[InstalledPackage, ...]
     devices: tuple[MachineDevice, ...]
-    cache: dict[str, Any]
+    cache: CacheStatus
     configuration: str | None
     variables: dict[str, str]
     faults: tuple[InstallationFault, ...] = field(default=())
@@ -82,27 +99,71 @@ class Installation:
         """True if a fault is an error."""
         return any(fault.level == "error" for fault in self.faults)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result of the JSON document."""
-        return {
-            "versions": versions(),
-            "packages": [asdict(item) for item in self.packages],
-            "devices": [asdict(item) for item in self.devices],
-            "cache": self.cache,
-            "configuration": self.configuration,
-            "environment": self.variables,
-        }
+    def result(self, bundle: BundleReport | None = None) -> DoctorResult:
+        """Return the result of the document."""
+        return DoctorResult.from_attributes(
+            self, versions=versions(), environment=self.variables, bundle=bundle
+        )
 
 
-def versions() -> dict[str, str | None]:
-    """Return the versions of cfgraph, Python, and the platform; the commit is None if unknown."""
-    return {
-        "cfgraph": __version__,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "platform": platform.platform(),
-    }
+class VersionResult(
+    DocumentResult,
+    command="version",
+    title="What `cfgraph --version --json` answers with",
+):
+    """The versions of cfgraph, Python, and the platform; the commit is None if unknown."""
+
+    cfgraph: str
+    commit: str | None
+    python: str
+    implementation: str
+    platform: str
+
+
+def versions() -> VersionResult:
+    """Return the versions of cfgraph, Python, and the platform."""
+    return VersionResult(
+        __version__,
+        _commit(),
+        platform.python_version(),
+        platform.python_implementation(),
+        platform.platform(),
+    )
+
+
+class DoctorSummary(Record):
+    """The numbers of faults, and of files or the installed extras."""
+
+    faults: Count
+    extras: Maybe[Sequence[str]] = None  #: Extras of which a package is installed.
+    files: Maybe[Count] = None  #: In the bundle.
+
+
+class CommandOutcome(Record):
+    """How a command ended that ran again; without one, only the name of the program."""
+
+    command: str  #: The command that ran again.
+    exit_code: int | None
+    stdout_bytes: Maybe[Count] = None
+
+
+class BundleReport(Record):
+    """What a bundle contains, and how the command ended."""
+
+    bundle: Sequence[str]  #: Files of the bundle.
+    outcome: Inline[CommandOutcome]
+
+
+class DoctorResult(DocumentResult, command="doctor", summary=DoctorSummary):
+    """The installation, and a bundle."""
+
+    versions: VersionResult
+    packages: Sequence[InstalledPackage]
+    devices: Sequence[MachineDevice]
+    cache: CacheStatus
+    configuration: str | None  #: The nearest configuration file.
+    environment: Mapping[str, str]
+    bundle: Inline[BundleReport | None]
 
 
 def _commit() -> str | None:
@@ -146,8 +207,8 @@ def inspect_installation() -> Installation:
     if not packages:
         message = f"the distribution {DISTRIBUTION} is not installed; its dependencies are unknown"
         faults.append(InstallationFault("warning", message, hint=_INSTALL))
-    if cache["exists"] and not cache["usable"]:
-        message = f"the cache {cache['folder']} is not used: others own it or may write to it"
+    if cache.exists and not cache.usable:
+        message = f"the cache {cache.folder} is not used: others own it or may write to it"
         hint = "remove it, or set $CFGRAPH_CACHE to a folder of your own"
         faults.append(InstallationFault("warning", message, hint=hint))
     names = sorted(name for name in os.environ if name.startswith("CFGRAPH_"))
@@ -195,10 +256,9 @@ def run_doctor(*, json: bool, color: Color) -> int:
     if json:
         extras = {item.extra for item in installation.packages if item.extra and item.version}
         print_document(
-            "doctor",
-            summary={"faults": len(installation.faults), "extras": sorted(extras)},
+            installation.result(),
+            summary=DoctorSummary(len(installation.faults), sorted(extras)),
             findings=installation.faults,
-            result=installation.to_json(),
             exit_code=code,
         )
     else:
@@ -208,8 +268,8 @@ def run_doctor(*, json: bool, color: Color) -> int:
 
 def _print_installation(out: Page, installation: Installation) -> None:
     known = versions()
-    out.heading(f"cfgraph {known['cfgraph']}", f"{known['implementation']} {known['python']}")
-    out.line(f"  {known['platform']}; {Path(sys.executable)}")
+    out.heading(f"cfgraph {known.cfgraph}", f"{known.implementation} {known.python}")
+    out.line(f"  {known.platform}; {Path(sys.executable)}")
     out.line()
     out.heading("packages")
     required = [item for item in installation.packages if not item.extra]
@@ -217,24 +277,14 @@ def _print_installation(out: Page, installation: Installation) -> None:
     out.line()
     out.heading("extras")
     extras = [item for item in installation.packages if item.extra]
-    columns = [Column("extra"), Column("package"), Column("version"), Column("install")]
-    rows: list[Any] = [
-        (
-            item.extra,
-            item.package,
-            item.version or "not installed",
-            "" if item.version else install_hint(item.extra),
-        )
-        for item in extras
-    ]
-    out.table(OutputTable(columns, rows))
+    out.table(report_table(InstalledPackage, extras, "extra", "package", "shown", "install"))
     out.line()
     out.heading("devices")
     out.table(devices_table(list(installation.devices)))
     out.line()
     cache = installation.cache
-    size = f"{cache['entries']} entries, {format_byte_size(cache['bytes'])}"
-    out.heading("cache", f"{cache['folder']}: {size if cache['exists'] else 'empty'}")
+    size = f"{cache.entries} entries, {format_byte_size(cache.bytes)}"
+    out.heading("cache", f"{cache.folder}: {size if cache.exists else 'empty'}")
     out.heading("configuration", installation.configuration or "none")
     variables = [f"{name}={value}" for name, value in installation.variables.items()]
     out.heading("environment", ", ".join(variables) or "nothing set")

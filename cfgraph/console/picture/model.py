@@ -21,7 +21,6 @@ from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.findings import Finding, catalog
-from cfgraph.cli.json_output import json_value
 from cfgraph.console.picture.bodies import (
     WHOLE_GRAPH,
     BodyBoxes,
@@ -42,6 +41,7 @@ from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ir.traversal import is_partitioned, sends_by_recv
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.opdef.op import is_cluster_call, lookup
+from cfgraph.reports import json_value
 
 _MAX_ATTR_LENGTH: Final = 240
 # larger tensors are described by their type, and not decoded

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.cli.json_output import Artifact
 from cfgraph.console.graph_files import Source, artifact, saved_model_contents
 from cfgraph.console.picture.bodies import WHOLE_GRAPH, RestOfGraph
 from cfgraph.console.picture.model import page_bytes, picture_model
@@ -289,7 +290,7 @@ class PictureFiles:
             raise UsageError(message, hint="select fewer with --filter; or use --html, which folds")
         return list(graph_dot(chosen, self.deadness))
 
-    def artifacts(self) -> list[dict[str, Any]]:
+    def artifacts(self) -> list[Artifact]:
         """Return the entries of the files in a JSON document."""
         files = (("svg", self.svg), ("html", self.html))
         return [artifact(kind, path) for kind, path in files if path]

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.cli.json_output import add_member
+from cfgraph.cli.json_output import Artifact, add_member
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import (
-    Column,
     FoldedCell,
     NameCell,
     OutputTable,
@@ -36,6 +35,7 @@ from cfgraph.ir.file_io import write_atomically
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.printable import clean
 from cfgraph.ir.units import format_byte_size, format_duration
+from cfgraph.reports import Column
 from cfgraph.runtime.cost_model import Calibration
 from cfgraph.runtime.preparation.prepared_runs import RunResult
 from cfgraph.runtime.session import Session
@@ -396,7 +396,7 @@ class Observers:
         if self.node_data:
             self.node_data.write()
 
-    def artifacts(self) -> list[dict[str, Any]]:
+    def artifacts(self) -> list[Artifact]:
         """The written files, for a JSON document."""
         paths = {
             "trace": self.trace_file and self.trace_file.path,
@@ -405,11 +405,6 @@ class Observers:
             "costs": self.calibrated,
         }
         return [artifact(kind, path) for kind, path in paths.items() if path]
-
-    def members(self) -> dict[str, Any]:
-        """The tapped values, for a JSON document."""
-        taps = {"taps": self.taps, "nonfinite": self.nonfinite}
-        return {name: tap.values for name, tap in taps.items() if tap}
 
     def notes(self, result: RunResult) -> Iterator[str]:
         """The summary of values with NaN or Inf, and the taps that matched nothing."""

@@ -5,26 +5,40 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import Page, note, pad, page, width
 from cfgraph.cli.run_options import PrintOptions
 from cfgraph.comparison.value_difference import ValueDifference
+from cfgraph.console.documents import CompilationReport, ValueReport
 from cfgraph.console.graph_files import Source, artifact
-from cfgraph.console.runs.run_memory import memory_json, print_memory
+from cfgraph.console.runs.run_memory import MemoryReport, memory_reports, print_memory
 from cfgraph.console.runs.run_observers import Observers
 from cfgraph.console.runs.run_request import RunRequest
-from cfgraph.console.values import statistics_text, type_text, value_json, value_text
+from cfgraph.console.taps import NonfiniteValue, TappedValue
+from cfgraph.console.values import statistics_text, type_text, value_report, value_text
+from cfgraph.errors import FindingCode, Level, Location
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_count, format_duration
+from cfgraph.reports import (
+    Count,
+    DocumentResult,
+    Inline,
+    Maybe,
+    Positive,
+    Real,
+    Record,
+    Unrequired,
+)
 from cfgraph.runtime.cluster_runner import Cluster, ClusterRunner
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.engines import ExecutorReport
 from cfgraph.runtime.feeds.case_files import write_array
 from cfgraph.runtime.preparation.prepared_runs import RunResult
 from cfgraph.runtime.restore import save_variables
@@ -80,45 +94,78 @@ def _compilation_notes(cluster: Cluster) -> Iterator[str]:
         yield f"{cluster.name}: {len(notable) - _MAX_COMPILATIONS} more"
 
 
-def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
-    """Return the clusters as a member of a JSON document."""
-    return {
-        "engine": launches.engine,
-        "clusters": [
-            {
-                "name": cluster.name,
-                "calls": cluster.calls,
-                "fused": cluster.fused,
-                "small": cluster.small,
-                "refused": cluster.refused or None,
-                "compilations": [
-                    {
-                        "node": item.node,
-                        "seconds": item.seconds,
-                        "changed": item.changed or None,
-                        "refused": item.refused or None,
-                    }
-                    for item in cluster.compilations
-                ],
-            }
-            for cluster in called_clusters(launches)
-        ],
-    }
+class ClusterCompilation(Record):
+    """A compilation of a cluster."""
+
+    node: str
+    compilation: Inline[CompilationReport]
 
 
-def engine_json(result: RunResult) -> dict[str, Any]:
-    """Return the engine of the last run for a JSON document, and why tokens ran it."""
+class ClusterRun(Record):
+    """The calls and compilations of a cluster."""
+
+    name: str
+    calls: Count
+    fused: Count
+    small: bool
+    refused: str | None
+    compilations: Sequence[ClusterCompilation]
+
+
+class ClusterRuns(Record):
+    """The engine of the clusters, and their calls."""
+
+    engine: str
+    clusters: Sequence[ClusterRun]
+
+
+def cluster_runs(launches: ClusterRunner) -> ClusterRuns | None:
+    """Return the clusters that the run has called, for a document."""
+    clusters = [_cluster_run(cluster) for cluster in called_clusters(launches)]
+    return ClusterRuns(launches.engine, clusters) if clusters else None
+
+
+def _cluster_run(cluster: Cluster) -> ClusterRun:
+    compilations = [
+        ClusterCompilation(
+            item.node,
+            CompilationReport(item.seconds, item.changed or None, item.refused or None),
+        )
+        for item in cluster.compilations
+    ]
+    refused = cluster.refused or None
+    return ClusterRun.from_attributes(cluster, refused=refused, compilations=compilations)
+
+
+# what executors add to the report of a run, by the names of the members
+ExecutorMembers = Inline[Mapping[str, ExecutorReport]]
+
+
+class EngineReport(Record):
+    """The engine of a run."""
+
+    explains: ClassVar[bool] = True
+    engine: str  #: compiled, tokens, xla, or numpy.
+    #: True for the first run of a graph without control flow, which needs no generated code.
+    interpreted: Maybe[bool]
+    reason: str | None  #: The reason why the token executor ran the graph.
+    #: The times that decide whether XLA runs the graph when a session repeats it.
+    xla: Unrequired[str | None]
+    parts: ExecutorMembers = field(default_factory=dict)
+
+
+def engine_report(result: RunResult) -> EngineReport:
+    """Return the engine of the last run, and why tokens ran it."""
     if result.config.jit is not None:
-        return {"engine": result.clusters.engine, "reason": None, "xla": None}
+        return EngineReport(result.clusters.engine, None, None, None)
     reason = result.fallback or None
     xla = None if reason else result.tier_choice or None
-    engine = {
-        "engine": "tokens" if reason else "compiled",
-        "interpreted": result.is_interpreted,
-        "reason": reason,
-        "xla": xla,
-    }
-    return {**engine, **{item.member: item.to_json() for item in result.reports if item.explains}}
+    engine = "tokens" if reason else "compiled"
+    return EngineReport(engine, result.is_interpreted, reason, xla, _parts(result, explains=True))
+
+
+def _parts(result: RunResult, *, explains: bool) -> dict[str, ExecutorReport]:
+    return {item.member: item for item in result.reports if item.explains is explains}
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,63 +331,94 @@ def _virtual_time(ns: float, until: int | None, stopped_at: int | None) -> str:
 
 def _engine_note(result: RunResult) -> str:
     """The engine of the last run, and the reason for the token executor."""
-    chosen = engine_json(result)
+    chosen = engine_report(result)
     placed = [note for item in result.reports if item.explains for note in item.notes()]
-    if chosen["engine"] != "compiled":
-        reason = f", since {chosen['reason']}" if chosen["reason"] else ""
-        return f"engine: {chosen['engine']}{' '.join(['', *placed[:1]])}{reason}"
+    if chosen.engine != "compiled":
+        reason = f", since {chosen.reason}" if chosen.reason else ""
+        return f"engine: {chosen.engine}{' '.join(['', *placed[:1]])}{reason}"
     if placed:
         return f"engine: compiled {placed[0]}, {'; '.join(placed[1:])}"
     if not is_partitioned(result.graph):
-        interpreted = ", interpreted in the first run" if chosen["interpreted"] else ""
-        return f"engine: compiled{interpreted}{': ' if chosen['xla'] else ''}{chosen['xla'] or ''}"
+        interpreted = ", interpreted in the first run" if chosen.interpreted else ""
+        return f"engine: compiled{interpreted}{': ' if chosen.xla else ''}{chosen.xla or ''}"
     devices = sorted({node.device for node in result.graph})
     return f"engine: compiled, one function for {short_device_names(devices)}"
+
+
+class RunSummary(Record):
+    """The numbers of compared values, and of those that differ."""
+
+    compared: Count
+    different: Count
+    virtual_seconds: Maybe[Real]
+    stopped_at: Maybe[Positive]
+
+
+class FetchedValue(Record):
+    """The value of a fetch."""
+
+    tensor: str
+    output: Maybe[str]  #: Its name in the signature of a SavedModel.
+    value: Inline[ValueReport | None]
+    dead: Maybe[bool]  #: True for a dead tensor, which has no value.
+    path: Maybe[str]  #: The file that it went to.
+
+
+class RunReport(DocumentResult, command="run", summary=RunSummary):
+    """Values, and what observers and engines say."""
+
+    explains: ClassVar[bool] = False
+    values: Sequence[FetchedValue]
+    taps: Maybe[Sequence[TappedValue]]
+    #: The first values with NaN or Inf, in the order of the run.
+    nonfinite: Maybe[Sequence[NonfiniteValue]]
+    jit: Maybe[ClusterRuns]
+    engine: Maybe[EngineReport]  #: With --explain-engine, the engine of the run.
+    parts: ExecutorMembers
+    memory: Maybe[Sequence[MemoryReport]]
 
 
 def _print_json(
     source: Source, outcome: Outcome, observers: Observers, full: bool, explains_engine: bool
 ) -> None:
     run = outcome.result
-    elapsed, stopped_at = run.elapsed, run.stopped_at
-    values = [_value_json(item, value, outcome, full) for item, value in outcome.values.items()]
-    result: dict[str, Any] = {"values": values, **observers.members()}
-    if called_clusters(run.clusters):
-        result["jit"] = clusters_json(run.clusters)
-    if explains_engine:
-        result["engine"] = engine_json(run)
-    result |= {item.member: item.to_json() for item in run.reports if not item.explains}
-    if run.memory:
-        result["memory"] = memory_json(run.memory)
+    values = [_fetched(item, value, outcome, full) for item, value in outcome.values.items()]
     artifacts = [artifact("array", path) for path in outcome.files.values()]
+    compared, different = len(outcome.expected), len(outcome.differences)
     print_document(
-        "run",
-        inputs=[source.to_json()],
-        result=result,
-        summary={
-            "compared": len(outcome.expected),
-            "different": len(outcome.differences),
-            **({} if elapsed is None else {"virtual_seconds": elapsed}),
-            **({} if stopped_at is None else {"stopped_at": stopped_at}),
-        },
+        RunReport(
+            values,
+            observers.taps.values if observers.taps else None,
+            observers.nonfinite.values if observers.nonfinite else None,
+            cluster_runs(run.clusters),
+            engine_report(run) if explains_engine else None,
+            _parts(run, explains=False),
+            memory_reports(run.memory) if run.memory else None,
+        ),
+        inputs=[source],
+        summary=RunSummary(compared, different, run.elapsed, run.stopped_at),
         findings=[_difference_finding(item, gap) for item, gap in outcome.differences.items()],
         artifacts=[*artifacts, *observers.artifacts()],
         exit_code=outcome.exit_code,
     )
 
 
-def _value_json(item: Output, value: Any, outcome: Outcome, full: bool) -> dict[str, Any]:
-    label = {"output": outcome.request.labels[item]} if item in outcome.request.labels else {}
+def _fetched(item: Output, value: Any, outcome: Outcome, full: bool) -> FetchedValue:
+    label, path = outcome.request.labels.get(item), outcome.files.get(item)
     if value is None:
-        return {"tensor": item.name, **label, "dead": True}
-    location = {"path": outcome.files[item]} if item in outcome.files else {}
-    return {"tensor": item.name, **label, **value_json(value, full), **location}
+        return FetchedValue(item.name, label, None, True, None)
+    return FetchedValue(item.name, label, value_report(value, full), None, path)
 
 
-def _difference_finding(item: Output, gap: ValueDifference) -> dict[str, Any]:
-    return {
-        "code": None,
-        "level": "error",
-        "where": {"node": item.node.name, "tensor": item.name},
-        **gap.to_json(),
-    }
+class DifferenceFinding(Record):
+    """A value that differs from the expected one."""
+
+    code: FindingCode
+    level: Level
+    where: Location
+    difference: Inline[ValueDifference]
+
+
+def _difference_finding(item: Output, gap: ValueDifference) -> DifferenceFinding:
+    where = Location(node=item.node.name, tensor=item.name)
+    return DifferenceFinding(None, "error", where, gap)

@@ -11,9 +11,10 @@ from itertools import groupby
 from typing import Any, Final
 
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import Column, OutputTable, Page, pad, page, width
+from cfgraph.cli.output import OutputTable, Page, pad, page, width
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.units import format_duration
+from cfgraph.reports import Column
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import DEAD, OUTSIDE, TraceLane, TraceLanes
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
+from cfgraph.cli.json_output import Artifact
 from cfgraph.cli.options import feed_names, split_names
-from cfgraph.cli.output import Column, OutputTable, Page, flowed, is_quiet, page
+from cfgraph.cli.output import OutputTable, Page, flowed, is_quiet, page, report_table
 from cfgraph.cli.pass_options import ClusterOptions
 from cfgraph.cli.transform_options import STDIN, OutputOptions
+from cfgraph.console.documents import RunsReport, Warnings
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
@@ -26,15 +28,82 @@ from cfgraph.passes.cluster.formation.report import (
     EDGE_REASONS,
     NODE_REASONS,
     REGION_REASONS,
+    ClusterEdge,
     Clustering,
+    ClusterReport,
     CompilationGain,
-    region_json,
+    frequent_ops,
 )
 from cfgraph.passes.functionalize.report import RejectionReason
 from cfgraph.passes.lower.lower import lower
+from cfgraph.reports import Column, Count, DocumentResult, Inline, Maybe, Real, Record
 
-_MAX_OPS: Final = 6
 _ALWAYS_LIVE: Final = "true"
+
+
+class RegionDecision(Record):
+    """A loop, conditional, stack, or array, and whether it is in a cluster."""
+
+    kind: str
+    name: Annotated[str, Column(title="region")]
+    nodes: Count
+    clustered: bool
+    reason: RejectionReason | None
+
+    @property
+    def detail(self) -> str:
+        """The reason in words."""
+        return "in a cluster" if self.reason is None else self.reason.text
+
+
+class OutsideNode(Record):
+    """A node in no cluster, and the reason."""
+
+    name: Annotated[str, Column(title="node")]
+    op: str
+    reason: Inline[RejectionReason]
+
+
+class ClusterSummary(Record):
+    """The numbers of nodes and clusters."""
+
+    nodes: Count
+    clustered: Count
+    coverage: Real
+    clusters: Count
+
+
+Gain = Annotated[CompilationGain, "What is gained if these ops compiled."]
+
+
+class ClusterResult(DocumentResult, command="cluster", summary=ClusterSummary):
+    """The clusters, and the reasons of nodes and edges outside of them, if requested."""
+
+    clusters: Sequence[ClusterReport]
+    absorbed: Sequence[str]
+    outside: Mapping[str, Count]  #: The nodes in no cluster, by reason.
+    warnings: Warnings
+    regions: Maybe[Sequence[RegionDecision]]
+    nodes: Maybe[Sequence[OutsideNode]]
+    edges: Maybe[Sequence[ClusterEdge]]
+    edge_reasons: Maybe[Mapping[str, Count]]
+    gains: Maybe[Sequence[Gain]]
+    what_if: Maybe[Gain]
+    verify: RunsReport | None
+
+
+def _region_decisions(report: Clustering) -> list[RegionDecision]:
+    return [
+        RegionDecision.from_attributes(
+            region, nodes=len(region.ops), clustered=region.replacement is not None
+        )
+        for region in report.regions
+    ]
+
+
+def _outside_nodes(report: Clustering) -> list[OutsideNode]:
+    nodes = report.outside.items()
+    return [OutsideNode(name, report.op_of[name], reason) for name, reason in nodes]
 
 
 def print_summary(out: Page, report: Clustering) -> None:
@@ -56,30 +125,8 @@ def print_summary(out: Page, report: Clustering) -> None:
 
 
 def _clusters_table(report: Clustering) -> OutputTable:
-    columns = [
-        Column("cluster"),
-        Column("nodes", right=True),
-        Column("copies", "copied", right=True),
-        Column("inputs", right=True),
-        Column("results", "outputs", right=True),
-        Column("frame", optional=True),
-        Column("device", optional=True),
-        Column("ops"),
-    ]
-    rows = [
-        (
-            formed.name,
-            len(formed.nodes),
-            len(formed.copies),
-            formed.constants + formed.arguments + formed.resources,
-            formed.results,
-            formed.frame if formed.frame != "/" else "",
-            formed.device,
-            _frequent_ops(formed.ops),
-        )
-        for formed in report.clusters
-    ]
-    return OutputTable(columns, [*rows])
+    names = ("name", "nodes", "copies", "inputs", "results", "frame", "device", "ops")
+    return report_table(ClusterReport, report.clusters, *names)
 
 
 def _conditions_table(report: Clustering) -> OutputTable:
@@ -95,12 +142,6 @@ def _conditions_table(report: Clustering) -> OutputTable:
     return OutputTable([Column("cluster"), Column("condition")], [*rows])
 
 
-def _frequent_ops(ops: Mapping[str, int]) -> str:
-    often = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{op} {count}" if count > 1 else op for op, count in often[:_MAX_OPS]]
-    return ", ".join([*shown, *(["…"] if len(often) > _MAX_OPS else [])])
-
-
 def _reasons_table(report: Clustering, reasons: Mapping[str, int]) -> OutputTable:
     columns = [Column("reason"), Column("nodes", right=True), Column("meaning"), Column("ops")]
     rows = []
@@ -108,7 +149,7 @@ def _reasons_table(report: Clustering, reasons: Mapping[str, int]) -> OutputTabl
         ops = Counter(
             report.op_of[n] for n, reason in report.outside.items() if reason.kind == kind
         )
-        rows.append((kind, count, NODE_REASONS[kind], _frequent_ops(ops)))
+        rows.append((kind, count, NODE_REASONS[kind], frequent_ops(ops)))
     return OutputTable(columns, [*rows])
 
 
@@ -117,25 +158,11 @@ def print_regions(out: Page, report: Clustering) -> None:
     out.line()
     clustered = sum(region.replacement is not None for region in report.regions)
     out.heading("regions", f"{clustered} of {len(report.regions)} in clusters")
-    columns = [
-        Column("kind"),
-        Column("region"),
-        Column("nodes", right=True),
-        Column("reason"),
-        Column("detail"),
-    ]
-    rows = [
-        (region.kind, region.name, len(region.ops), *_reason_cells(region.reason))
-        for region in report.regions
-    ]
-    out.table(OutputTable(columns, [*rows]))
+    names = ("kind", "name", "nodes", "reason.kind", "detail")
+    out.table(report_table(RegionDecision, _region_decisions(report), *names))
     kinds = [region.reason.kind for region in report.regions if region.reason is not None]
     for kind, count in Counter(kinds).most_common():
         out.line(f"  {kind} {count}: {REGION_REASONS.get(kind) or NODE_REASONS[kind]}", "dim")
-
-
-def _reason_cells(reason: RejectionReason | None) -> tuple[str, str]:
-    return ("", "in a cluster") if reason is None else (reason.kind, reason.text)
 
 
 def print_exclusions(out: Page, report: Clustering) -> None:
@@ -144,28 +171,20 @@ def print_exclusions(out: Page, report: Clustering) -> None:
         print_regions(out, report)
     out.line()
     out.heading("nodes outside of clusters")
-    columns = [Column("node"), Column("op"), Column("reason"), Column("detail")]
-    nodes = report.outside.items()
-    rows = [(name, report.op_of[name], reason.kind, reason.text) for name, reason in nodes]
-    out.table(OutputTable(columns, [*rows]))
+    names = ("name", "op", "reason.kind", "reason.text")
+    out.table(report_table(OutsideNode, _outside_nodes(report), *names))
     if report.edges:
         out.line()
         out.heading("edges that join no clusters")
-        ends = [Column("source", "from"), Column("target", "to")]
-        edges = [(e.source, e.target, e.reason.kind, e.reason.text) for e in report.edges]
-        out.table(OutputTable([*ends, *columns[2:]], [*edges]))
+        names = ("source", "target", "reason.kind", "reason.text")
+        out.table(report_table(ClusterEdge, report.edges, *names))
         for kind, count in report.edge_histogram().items():
             out.line(f"  {kind} {count}: {EDGE_REASONS[kind]}", "dim")
     gains = [gain for gain in report.gains if gain.more > 0]
     if gains:
         out.line()
         out.heading("largest gains from compiling one more op")
-        columns = [
-            Column("op"),
-            Column("more", "more nodes", right=True),
-            Column("clusters", right=True),
-        ]
-        out.table(OutputTable(columns, [(gain.ops, gain.more, gain.clusters) for gain in gains]))
+        out.table(report_table(CompilationGain, gains, "ops", "more", "clusters"))
 
 
 def print_what_if(out: Page, report: Clustering, gain: CompilationGain) -> None:
@@ -191,7 +210,6 @@ def _is_report(options: ClusterOptions) -> bool:
 class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
     """A graph with clusters; `whole` is a copy without them, for a drawing."""
 
-    command = "cluster"
     whole: Graph | None
     data: Any
 
@@ -245,47 +263,28 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
 
     def write(
         self, source: Source, names: SignatureNames, outputs: OutputOptions
-    ) -> list[dict[str, Any]]:
+    ) -> list[Artifact]:
         """Write the graph, and the cluster of each node; returns the artifacts."""
         written = PassResult.write(self, source, names, outputs)
         return written if self.data is None else [*written, self.data.write(self.report)]
 
-    def rows(self) -> OutputTable:
-        """The clusters."""
-        return _clusters_table(self.report)
-
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> ClusterSummary:
         """The numbers of nodes and clusters."""
-        report = self.report
-        return {
-            "nodes": report.nodes,
-            "clustered": report.clustered,
-            "coverage": report.coverage,
-            "clusters": len(report.clusters),
-        }
+        return ClusterSummary.from_attributes(self.report, clusters=len(self.report.clusters))
 
-    def members(self) -> Mapping[str, Any]:
+    def result(self, verify: RunsReport | None) -> ClusterResult:
         """The clusters, and the reasons of nodes and edges outside of them, if requested."""
-        report, request = self.report, self.options
-        result: dict[str, Any] = {
-            "clusters": report.clusters,
-            "absorbed": report.absorbed,
-            "outside": report.histogram(),
-            "warnings": report.warnings,
-        }
-        if request.regions:
-            result["regions"] = [*map(region_json, report.regions)]
-        if request.explain:
-            result["nodes"] = [
-                {"name": name, "op": report.op_of[name], **reason.to_json()}
-                for name, reason in report.outside.items()
-            ]
-            result["edges"] = report.edges
-            result["edge_reasons"] = report.edge_histogram()
-            result["gains"] = report.gains
-        if report.what_if is not None:
-            result["what_if"] = report.what_if
-        return result
+        report, explains = self.report, self.options.explain
+        return ClusterResult.from_attributes(
+            report,
+            outside=report.histogram(),
+            regions=_region_decisions(report) if self.options.regions else None,
+            nodes=_outside_nodes(report) if explains else None,
+            edges=report.edges if explains else None,
+            edge_reasons=report.edge_histogram() if explains else None,
+            gains=report.gains if explains else None,
+            verify=verify,
+        )
 
     def show(self, out: Page) -> None:
         """Print the clusters, and what was requested in addition."""

@@ -12,7 +12,8 @@ from cfgraph.cli.output import note, page
 from cfgraph.cli.transform_options import STDIN
 from cfgraph.comparison.diff import diff
 from cfgraph.comparison.differences import GraphDiff
-from cfgraph.console.comparisons.diff import diff_json, print_diff
+from cfgraph.console.comparisons.diff import print_diff, structure_report
+from cfgraph.console.documents import StructureReport
 from cfgraph.console.graph_files import (
     artifact,
     output_format,
@@ -23,9 +24,16 @@ from cfgraph.errors import Unsupported, UsageError
 from cfgraph.extensions import CONVERTER, extension
 from cfgraph.ir.files import FORMATS, dropped_field_bytes, dumps, loads
 from cfgraph.ir.graph import Graph
+from cfgraph.reports import DocumentResult
 
 # the format of `--to` that no command reads
 PYTHON: Final = "py"
+
+
+class ConvertResult(DocumentResult, command="convert"):
+    """The comparison of the graph with the result read back."""
+
+    verify: StructureReport | None = None
 
 
 def convert(
@@ -71,10 +79,9 @@ def convert(
         note("verify: the result reads back as the same graph")
     if json:
         artifacts = [artifact("graph", written)] if written else []
-        result = {"verify": diff_json(changes) if verify else None}
+        result = ConvertResult(structure_report(changes) if verify else None)
         code = int(bool(changes))
-        inputs = [source.to_json()]
-        print_document("convert", inputs=inputs, result=result, artifacts=artifacts, exit_code=code)
+        print_document(result, inputs=[source], artifacts=artifacts, exit_code=code)
     return int(bool(changes))
 
 

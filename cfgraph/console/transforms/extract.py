@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from cfgraph.analysis.feeds_and_fetches import format_type, require_feeds
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
-from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.output import OutputTable, Page, report_table
 from cfgraph.cli.pass_options import ExtractOptions
 from cfgraph.cli.transform_options import ComparedRuns, RunInputs
 from cfgraph.console.comparison_inputs import PreparedInputs, prepare_inputs
+from cfgraph.console.documents import RunsReport, Warnings
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
@@ -29,6 +30,7 @@ from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.extract import Extraction, ExtractionPlan, extract
 from cfgraph.passes.faulty_nodes import defer_faults, require_conditional_faults
+from cfgraph.reports import Column, Count, DocumentResult, Record
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.stack_position import iteration_path
 
@@ -158,12 +160,40 @@ def _missing_value_error(
     return UsageError(message, node=tensor.node, hint=hint)
 
 
+class CutInput(Record):
+    """A tensor at which a graph is cut."""
+
+    input: str  #: The tensor at which the graph is cut.
+    tensor: Annotated[str, Column(title="is now", optional=True)]  #: The tensor that replaces it.
+    type: str
+    constant: bool  #: True for a Const with a value of the run, false for a Placeholder.
+    value: Annotated[str | None, Column(optional=True)]  #: The beginning of the value of a Const.
+
+
+class ExtractSummary(Record):
+    """The numbers of nodes before and after."""
+
+    before: Count  #: Nodes of the graph.
+    after: Count  #: Nodes of the extracted graph.
+
+
+class ExtractResult(DocumentResult, command="extract", summary=ExtractSummary):
+    """The frame and iteration of the outputs, the inputs, and the loops that are kept whole."""
+
+    frame: str  #: The loop that the outputs are in; / outside of loops.
+    #: Of the loop of the outputs, after those of the loops that contain it (OUTER,INNER); null
+    #: without a run and outside of loops.
+    iteration: str | None
+    inputs: Sequence[CutInput]
+    outputs: Sequence[str]
+    loops: Sequence[str]  #: Loops that are kept whole.
+    warnings: Warnings
+
+
 @dataclass(slots=True)
 class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
     """A part of a graph, with the values of a run if requested."""
 
-    command = "extract"
-    verifies = False
     before: int
     cut: CutOptions
 
@@ -218,39 +248,30 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         return cls(graph, options, report, before, cut)
 
     def rows(self) -> OutputTable:
-        """The inputs of the part."""
+        """The inputs of the part, without the new names if none changed."""
+        unchanged = all(old == new for old, new in self.report.inputs.items())
+        tensor = () if unchanged else ("tensor",)
+        return report_table(CutInput, self.inputs(), "input", *tensor, "type", "value")
+
+    def inputs(self) -> Iterator[CutInput]:
+        """Yield the inputs of the part."""
         graph, values = self.graph, self.cut.values
         tensors = {old: graph.tensor(new) for old, new in self.report.inputs.items()}
         shapes = infer_shapes(graph, sent=tensors.values())
-        columns = [
-            Column("input"),
-            Column("tensor", "is now", optional=True),
-            Column("type"),
-            Column("constant", optional=True),
-            Column("value", optional=True),
-        ]
-        rows = []
         for old, tensor in tensors.items():
             text = value_text(values[old], full=False) if old in values else None
             shown = text if text is None or len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
             type_text = format_type(tensor.dtype, shapes[tensor])
-            rows.append((old, tensor.name, type_text, old in values, shown))
-        return OutputTable(columns, [*rows])
+            yield CutInput(old, tensor.name, type_text, old in values, shown)
 
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> ExtractSummary:
         """The numbers of nodes before and after."""
-        return {"before": self.before, "after": len(self.graph)}
+        return ExtractSummary(self.before, len(self.graph))
 
-    def members(self) -> Mapping[str, Any]:
+    def result(self, verify: RunsReport | None) -> ExtractResult:
         """The frame and iteration of the outputs, the inputs, and the loops that are kept whole."""
-        report = self.report
-        return {
-            "frame": report.frame,
-            "iteration": ",".join(map(str, self.cut.iterations)) or None,
-            "inputs": self.rows().to_json(),
-            "outputs": report.outputs,
-            "loops": report.loops,
-        }
+        inputs, iteration = [*self.inputs()], ",".join(map(str, self.cut.iterations)) or None
+        return ExtractResult.from_attributes(self.report, iteration=iteration, inputs=inputs)
 
     def companion_data(self) -> bytes:
         """A map of the cut tensors."""
@@ -262,10 +283,7 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         frame = f", one iteration of {report.frame}" if report.frame != "/" else ""
         out.heading("extracted", f"{len(self.graph)} of {self.before} nodes{frame}")
         if inputs.rows:
-            unchanged = all(old == new for old, new, *_ in inputs.rows)
-            keys = {"constant"} | ({"tensor"} if unchanged else set())
-            hidden = [n for n, column in enumerate(inputs.columns) if column.key in keys]
-            out.table(inputs.without(hidden))
+            out.table(inputs)
         if report.loops:
             out.line(f"loops kept whole: {', '.join(report.loops)}")
         out.line(f"outputs: {', '.join(report.outputs)}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Self
 
 from cfgraph.cli.options import split_names
-from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.output import OutputTable, Page, report_table
 from cfgraph.cli.pass_options import FreezeOptions
 from cfgraph.cli.transform_options import ComparedRuns
 from cfgraph.console.comparison_inputs import require_restored
+from cfgraph.console.documents import RunsReport, Warnings
 from cfgraph.console.graph_files import Source, saved_model_state_of
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.lower import node_totals
@@ -19,8 +20,11 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_names
 from cfgraph.ir.node import node_name
+from cfgraph.ir.shapes import Shape
 from cfgraph.ir.units import format_byte_size
-from cfgraph.passes.freeze.freeze import Frozen, FrozenVariable, freeze
+from cfgraph.passes.freeze.freeze import Frozen, FrozenVariable, KeptTable, freeze
+from cfgraph.passes.optimize.rewriting import Rewrite
+from cfgraph.reports import Column, Count, DocumentResult, Record
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.case_files import read_case
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
@@ -35,11 +39,49 @@ from cfgraph.runtime.restore import (
 _MAX_NAMES = 4
 
 
+class VariableReport(Record):
+    """A variable: a constant now, or why not."""
+
+    name: Annotated[str, Column(title="variable")]
+    dtype: str
+    shape: Sequence[int | None] | None  #: Null if the number of dimensions is unknown.
+    bytes: Count
+    constant: bool
+    reason: Annotated[str | None, Column(optional=True)]  #: Why it still is a variable.
+    node: str | None  #: The node that needs the variable.
+
+    @property
+    def type(self) -> str:
+        """The dtype and the shape as text."""
+        return f"{self.dtype}{Shape(self.shape)}"
+
+
+class FreezeSummary(Record):
+    """The numbers of variables, constants, and nodes before and after."""
+
+    variables: Count  #: Variables that the outputs need.
+    frozen: Count  #: Those that are constants now.
+    bytes: Count  #: Size of these constants.
+    before: Count
+    after: Count
+
+
+class FreezeResult(DocumentResult, command="freeze", summary=FreezeSummary):
+    """The variables, the inputs that are constants, the branches that went, and the tables."""
+
+    variables: Sequence[VariableReport]  #: Every variable that the outputs need.
+    inputs: Sequence[str]  #: Tensors that are constants now.
+    branches: Sequence[Rewrite]  #: The rewrites that removed a branch.
+    tables: Sequence[KeptTable]  #: The tables that stay.
+    updates: Sequence[str]  #: The updates of variables that were dropped.
+    warnings: Warnings
+    verify: RunsReport | None
+
+
 @dataclass(slots=True)
 class FrozenGraph(PassResult[FreezeOptions, Frozen]):
     """A frozen graph, with the number of its functions before, and its names, which it loses."""
 
-    command = "freeze"
     shares_names = True
     functions: int
     lost: SignatureNames
@@ -87,41 +129,24 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
 
     def rows(self) -> OutputTable:
         """The variables."""
-        columns = [
-            Column("variable"),
-            Column("type"),
-            Column("bytes", right=True),
-            Column("constant"),
-            Column("reason", optional=True),
-        ]
-        rows = [
-            (item.name, f"{item.dtype}{item.shape}", item.bytes, item.frozen, item.reason or None)
-            for item in self.report.variables
-        ]
-        return OutputTable(columns, [*rows])
+        names = ("name", "type", "bytes", "constant", "reason")
+        return report_table(VariableReport, self.variables(), *names)
 
-    def summary(self) -> Mapping[str, Any]:
+    def variables(self) -> list[VariableReport]:
+        """The variables, for the document."""
+        return [*map(_variable_report, self.report.variables)]
+
+    def summary(self) -> FreezeSummary:
         """The numbers of variables, constants, and nodes before and after."""
-        before, after = node_totals(self.report)
         frozen = [item for item in self.report.variables if item.frozen]
-        return {
-            "variables": len(self.report.variables),
-            "frozen": len(frozen),
-            "bytes": sum(item.bytes for item in frozen),
-            "before": before,
-            "after": after,
-        }
+        size = sum(item.bytes for item in frozen)
+        totals = node_totals(self.report)
+        return FreezeSummary(len(self.report.variables), len(frozen), size, *totals)
 
-    def members(self) -> Mapping[str, Any]:
+    def result(self, verify: RunsReport | None) -> FreezeResult:
         """The variables, the inputs that are constants, the branches that went, and the tables."""
-        report = self.report
-        return {
-            "variables": [_variable_json(item) for item in report.variables],
-            "inputs": list(report.inputs),
-            "branches": [asdict(item) for item in report.branches],
-            "tables": [asdict(item) for item in report.tables],
-            "updates": list(report.updates),
-        }
+        variables = self.variables()
+        return FreezeResult.from_attributes(self.report, variables=variables, verify=verify)
 
     def show(self, out: Page) -> None:
         """Print what was frozen, what still is a variable and why, and which branches went."""
@@ -137,34 +162,18 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
         out.line(f"{len(frozen)} variable{plural}, {size}: constant{plural} now")
         if report.inputs:
             out.line(f"constants in place of inputs: {', '.join(report.inputs)}")
-        remaining = [item for item in report.variables if not item.frozen]
+        remaining = [item for item in self.variables() if not item.constant]
         if remaining:
             out.heading("still variables")
-            columns = [Column("variable"), Column("type"), Column("reason")]
-            rows = [(v.name, f"{v.dtype}{v.shape}", v.reason) for v in remaining]
-            out.table(OutputTable(columns, [*rows]))
+            out.table(report_table(VariableReport, remaining, "name", "type", "reason"))
         if report.branches:
             out.heading("branches decided")
-            columns = [
-                Column("function", optional=True),
-                Column("node"),
-                Column("op"),
-                Column("is now"),
-            ]
-            found = [(b.function or None, b.node, b.op, b.result) for b in report.branches]
-            out.table(OutputTable(columns, [*found]))
+            out.table(report_table(Rewrite, report.branches, "function", "node", "op", "result"))
 
 
-def _variable_json(item: FrozenVariable) -> dict[str, Any]:
-    return {
-        "name": item.name,
-        "dtype": str(item.dtype),
-        "shape": None if item.shape.dims is None else list(item.shape.dims),
-        "bytes": item.bytes,
-        "constant": item.frozen,
-        "reason": item.reason or None,
-        "node": item.node or None,
-    }
+def _variable_report(item: FrozenVariable) -> VariableReport:
+    dims, reason, node = item.shape.dims, item.reason or None, item.node or None
+    return VariableReport(item.name, str(item.dtype), dims, item.bytes, item.frozen, reason, node)
 
 
 def _restored(graph: Graph, options: FreezeOptions, fetches: Sequence[str]) -> State | None:

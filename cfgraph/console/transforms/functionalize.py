@@ -3,26 +3,78 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Self
 
 from cfgraph.analysis.findings import catalog
 from cfgraph.cli.options import split_names
-from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.output import OutputTable, Page
 from cfgraph.cli.pass_options import FunctionalizeOptions
+from cfgraph.console.documents import RunsReport, Warnings
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde.saved_model import SavedSignature
 from cfgraph.ir.units import format_count
 from cfgraph.passes.functionalize.functionalize import Functionalization, functionalize
-from cfgraph.passes.functionalize.report import RegionReport
+from cfgraph.passes.functionalize.report import RegionReport, RejectionReason
+from cfgraph.reports import OPTIONAL, Column, Count, DocumentResult, Inline, Keywords, Record
+
+
+class FunctionalizeSummary(Record):
+    """The numbers of functionalized and rejected regions, and of dropped nodes."""
+
+    functionalized: Count
+    rejected: Count
+    dropped: Count
+
+
+class ReplacingNode(Record):
+    """The node that replaced a region."""
+
+    name: str
+    op: str
+
+
+class CodedReason(Record):
+    """The reason why a region keeps its form, with its code."""
+
+    code: Annotated[str | None, Keywords(pattern="^CFG[0-9]{3}$"), OPTIONAL]
+    reason: Inline[RejectionReason]
+
+
+class FunctionalizedRegion(Record):
+    """A region of the graph: the node that it became, or the reason for none."""
+
+    kind: Annotated[str, Keywords(enum=["loop", "conditional", "list"])]
+    name: str
+    nodes: Count
+    call: ReplacingNode | None
+    reason: CodedReason | None  #: Why the region keeps its form.
+
+
+class RemainingResource(FunctionalizedRegion):
+    """A stack or TensorArray that became no list."""
+
+    kind: Annotated[str, Keywords(const="list")]
+    call: None
+    reason: CodedReason  #: Why it became no list.
+
+
+class FunctionalizeResult(DocumentResult, command="functionalize", summary=FunctionalizeSummary):
+    """The regions, the stacks and TensorArrays that remain, and the nodes nothing needs."""
+
+    #: The loops and conditionals, and the nodes that they became.
+    regions: Sequence[FunctionalizedRegion]
+    #: The stacks and TensorArrays that did not become lists.
+    resources: Sequence[RemainingResource]
+    dropped: Sequence[str]  #: The nodes that no result needs.
+    warnings: Warnings
+    verify: RunsReport | None
 
 
 class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
     """A functionalized graph, with the numbers of its regions and the reasons for lowered ones."""
-
-    command = "functionalize"
 
     @classmethod
     def apply(cls, graph: Graph, options: FunctionalizeOptions, names: SignatureNames) -> Self:
@@ -55,23 +107,20 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
         )
         return OutputTable(columns, [(*key, count) for key, count in sorted(counts.items())])
 
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> FunctionalizeSummary:
         """The numbers of functionalized and rejected regions, and of dropped nodes."""
         rejected = len(self.report.rejected)
-        return {
-            "functionalized": len(self.report.regions) - rejected,
-            "rejected": rejected,
-            "dropped": len(self.report.dropped),
-        }
+        kept = len(self.report.regions) - rejected
+        return FunctionalizeSummary(kept, rejected, len(self.report.dropped))
 
-    def members(self) -> Mapping[str, Any]:
+    def result(self, verify: RunsReport | None) -> FunctionalizeResult:
         """The regions, the stacks and TensorArrays that remain, and the nodes nothing needs."""
         report = self.report
-        return {
-            "regions": report.regions,
-            "resources": report.resources,
-            "dropped": report.dropped,
-        }
+        regions = [FunctionalizedRegion(*_members(region)) for region in report.regions]
+        resources = [RemainingResource(*_members(region)) for region in report.resources]
+        return FunctionalizeResult.from_attributes(
+            report, regions=regions, resources=resources, verify=verify
+        )
 
     def show(self, out: Page) -> None:
         """Print the regions, and a reason for each that kept its form."""
@@ -110,6 +159,12 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
         reasons = Counter((region.code or "", _summary(region)) for region in regions)
         columns = [Column("code", optional=True), Column("reason"), Column("count", right=True)]
         out.table(OutputTable(columns, [(*key, count) for key, count in reasons.most_common()]))
+
+
+def _members(region: RegionReport) -> Iterator[Any]:
+    yield from (region.kind, region.name, len(region.ops))
+    yield region.replacement and ReplacingNode(region.replacement.name, region.replacement.op)
+    yield region.reason and CodedReason(region.code, region.reason)
 
 
 def _summary(region: RegionReport) -> str:

@@ -11,22 +11,24 @@ from cfgraph.analysis.gradient_paths import default_xs
 from cfgraph.analysis.summary import sinks
 from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
-from cfgraph.cli.output import OutputTable, Page, is_quiet, page
+from cfgraph.cli.output import Page, is_quiet, page
 from cfgraph.cli.pass_options import GradOptions
 from cfgraph.cli.transform_options import ComparedRuns, OutputOptions
+from cfgraph.console.documents import RunsReport, Warnings
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.grad_check import (
+    CheckedGradient,
     Comparisons,
     FiniteDifferenceCheck,
-    check_table,
+    checked_gradients,
     gradients_agree,
     print_check,
 )
 from cfgraph.console.transforms.grad_report import (
     AddedGradients,
+    GradientReport,
     added_gradients,
-    gradients_table,
     print_gradients,
 )
 from cfgraph.console.transforms.transform import PassResult
@@ -36,6 +38,7 @@ from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.serde.saved_model import SavedSignature
 from cfgraph.passes.derivatives import UNCONNECTED, DerivativeRequest, derivatives
 from cfgraph.passes.gradients.checkpointing import AUTO
+from cfgraph.reports import Count, DocumentResult, Record
 from cfgraph.runtime.feeds.parse_feeds import read_value
 
 
@@ -99,11 +102,27 @@ def split_values(texts: Iterable[str]) -> list[str]:
     return values
 
 
+class GradSummary(Record):
+    """The numbers of added nodes, accumulators, and loops."""
+
+    nodes: Count
+    accumulators: Count
+    loops: Count
+
+
+class GradResult(DocumentResult, command="grad", summary=GradSummary):
+    """The gradients, and the comparison of each."""
+
+    gradients: Sequence[GradientReport]
+    check: Sequence[CheckedGradient] | None
+    warnings: Warnings
+    verify: RunsReport | None
+
+
 @dataclass(slots=True)
 class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
     """A graph with gradients, and their comparison with finite differences if requested."""
 
-    command = "grad"
     comparison: FiniteDifferenceCheck | None
     comparisons: Comparisons
 
@@ -186,21 +205,14 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         """A map from each x to its gradients."""
         return json_bytes(self.report.names())
 
-    def rows(self) -> OutputTable:
-        """The gradients."""
-        return gradients_table(self.report.rows)
-
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> GradSummary:
         """The numbers of added nodes, accumulators, and loops."""
-        return self.report.summary()
+        return GradSummary.from_attributes(self.report)
 
-    def members(self) -> Mapping[str, Any]:
+    def result(self, verify: RunsReport | None) -> GradResult:
         """The gradients, and the comparison of each."""
-        checked = self.options.check
-        return {
-            "gradients": self.report.to_json(),
-            "check": check_table(self.comparisons).to_json() if checked else None,
-        }
+        check = checked_gradients(self.comparisons) if self.options.check else None
+        return GradResult(self.report.reports(), check, self.report.warnings, verify)
 
     def show(self, out: Page) -> None:
         """Print the gradients."""

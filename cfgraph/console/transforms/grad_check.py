@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
-from cfgraph.cli.output import Column, OutputTable, Styled, page, warn
+from cfgraph.cli.output import OutputTable, Styled, page, report_table, warn
 from cfgraph.cli.transform_options import RunInputs
 from cfgraph.comparison.finite_differences import SlopeComparison
 from cfgraph.comparison.gradient_check import GradientCheckOptions, check_gradients
@@ -22,6 +22,7 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import node_name
 from cfgraph.passes.derivatives import DerivativeRequest, derivatives
 from cfgraph.passes.widen import widen
+from cfgraph.reports import Count, Inline, Record
 from cfgraph.runtime.engine.step import State
 
 Comparisons = Sequence[Mapping[str, SlopeComparison]]
@@ -97,27 +98,33 @@ def _widened_weight(graph: Graph, y: str, weight: Any) -> Any:
     return weight if dtype is None else np.asarray(weight, dtype.base.numpy)
 
 
-def check_table(comparisons: Comparisons) -> OutputTable:
-    """Return one row per order and x."""
-    columns = [
-        Column("order", right=True, optional=True),
-        Column("x"),
-        Column("agrees", optional=True),
-        Column("directions", "checked", right=True),
-        Column("rough", "approximate", right=True, optional=True),
-        Column("max_abs", "max abs", right=True),
-        Column("max_rel", "max rel", right=True),
-        Column("index", "at", right=True),
-        Column("gradient", right=True),
-        Column("differences", "numeric", right=True),
-        Column("skipped", "", optional=True),
-    ]
-    rows = [
-        tuple({"order": number, **item.to_json()}[column.key] for column in columns)
-        for number, row in enumerate(comparisons, 1)
+class CheckedGradient(Record):
+    """The gradient with respect to an x, compared with finite differences."""
+
+    order: Count
+    comparison: Inline[SlopeComparison]
+
+    @property
+    def agrees(self) -> str:
+        """The verdict in color."""
+        return Styled("yes", "green") if self.comparison.agrees else Styled("no", "red")
+
+
+def checked_gradients(comparisons: Comparisons) -> list[CheckedGradient]:
+    """Return the comparisons of all orders."""
+    return [
+        CheckedGradient(order, item)
+        for order, row in enumerate(comparisons, 1)
         for item in row.values()
     ]
-    return OutputTable(columns, [*rows])
+
+
+def _check_table(comparisons: Comparisons, *, some_differ: bool) -> OutputTable:
+    """Return one row per order and x, without columns that would say the same in each row."""
+    numbers = "directions", "rough", "max_abs", "max_rel", "index", "actual", "expected", "skipped"
+    names = ["order"] * (len(comparisons) > 1) + ["comparison.x"] + ["agrees"] * some_differ
+    names += [f"comparison.{name}" for name in numbers]
+    return report_table(CheckedGradient, checked_gradients(comparisons), *names)
 
 
 def print_check(comparisons: Comparisons, *, hidden: bool) -> None:
@@ -130,30 +137,7 @@ def print_check(comparisons: Comparisons, *, hidden: bool) -> None:
     compared = [item for item in items if not item.skipped]
     verdict = "agree" if compared else "nothing could be compared; nothing was written"
     out.heading("gradients and finite differences", f"{len(wrong)} differ" if wrong else verdict)
-    table = check_table(comparisons)
-    # columns that would say the same in each row
-    redundant = {"order"} if len(comparisons) == 1 else set()
-    redundant |= set() if wrong else {"agrees"}
-    keys = [column.key for column in table.columns]
-    table.rows = [
-        tuple(
-            None if key in redundant else _check_cell(key, cell)
-            for key, cell in zip(keys, row, strict=True)
-        )
-        for row in table.rows
-    ]
-    out.table(table)
-
-
-def _check_cell(key: str, cell: Any) -> Any:
-    """Shorten a cell, so that a row fits in 80 columns."""
-    if key == "agrees":
-        return Styled("yes", "green") if cell else Styled("no", "red")
-    if key == "rough":
-        return cell or None
-    if isinstance(cell, float):
-        return f"{cell:.2g}" if key in ("max_abs", "max_rel") else f"{cell:.4g}"
-    return str(cell) if isinstance(cell, list) else cell
+    out.table(_check_table(comparisons, some_differ=bool(wrong)))
 
 
 def gradients_agree(comparisons: Comparisons) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated
 
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.gradient_paths import GradientCut, find_gradient_cut
-from cfgraph.cli.output import Column, OutputTable, Page, Styled
+from cfgraph.cli.output import OutputTable, Page, Styled, report_table
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.node import Output, node_name
@@ -22,6 +22,7 @@ from cfgraph.ops.families.stacks import StackPushV2
 from cfgraph.ops.opdef.op import is_a, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.derivatives import Derivative
+from cfgraph.reports import Column, Count, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,12 @@ class GradientRow:
     cut: GradientCut | None
 
     @property
-    def type(self) -> str | None:
+    def tensor(self) -> Annotated[str, Column(title="gradient")]:
+        """The name of the gradient."""
+        return self.gradient or Styled("none", "dim")
+
+    @property
+    def type(self) -> Annotated[str | None, Column(optional=True)]:
         """Type and shape of the gradient."""
         return None if self.gradient is None else format_type(self.dtype, self.shape)
 
@@ -44,6 +50,30 @@ class GradientRow:
     def is_unconnected(self) -> bool:
         """True if no path at all leads from the x to a y."""
         return self.cut is not None and self.cut.kind == "none"
+
+
+class CutReport(Record):
+    """The nodes at which all paths from an x to a y end, and the reason."""
+
+    kind: str
+    nodes: Sequence[str]
+    reason: str
+
+
+class GradientReport(Record):
+    """Gradient with respect to one x."""
+
+    order: Count
+    x: str
+    gradient: str | None  #: A tensor; null where no y depends on x.
+    type: str | None
+    cut: CutReport | None  #: Where the path from y to x is cut.
+
+
+def _cut_report(cut: GradientCut | None) -> CutReport | None:
+    if cut is None:
+        return None
+    return CutReport.from_attributes(cut, nodes=[node.name for node in cut.nodes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +91,9 @@ class AddedGradients:
         """True if an x has a gradient."""
         return any(row.gradient is not None for row in self.rows)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the counts for the JSON document."""
-        return {"nodes": self.nodes, "accumulators": self.accumulators, "loops": self.loops}
+    def reports(self) -> list[GradientReport]:
+        """Return the gradients for the document."""
+        return [GradientReport.from_attributes(row, cut=_cut_report(row.cut)) for row in self.rows]
 
     def names(self) -> dict[str, list[str | None]]:
         """Return the names of the gradients by x, the first derivative first."""
@@ -92,19 +122,6 @@ class AddedGradients:
         """Describe each x without a gradient of order 1."""
         cuts = [row for row in self.rows if row.cut and row.order == 1]
         return [f"no gradient with respect to {row.x}: {row.cut.reason}" for row in cuts if row.cut]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the gradients for the JSON document."""
-        return [
-            {
-                "order": row.order,
-                "x": row.x,
-                "gradient": row.gradient,
-                "type": row.type,
-                "cut": row.cut.to_json() if row.cut else None,
-            }
-            for row in self.rows
-        ]
 
 
 def added_gradients(graph: Graph, derivatives: Sequence[Derivative]) -> AddedGradients:
@@ -159,25 +176,8 @@ class _GradientShapes:
 
 def gradients_table(rows: Sequence[GradientRow]) -> OutputTable:
     """Return one row per order and x."""
-    several = any(row.order > 1 for row in rows)
-    columns = [
-        Column("order", right=True, optional=True),
-        Column("x"),
-        Column("gradient"),
-        Column("type", optional=True),
-        Column("why", "reason", optional=True),
-    ]
-    cells = [
-        (
-            row.order if several else None,
-            row.x,
-            row.gradient or Styled("none", "dim"),
-            row.type,
-            row.cut.reason if row.cut else None,
-        )
-        for row in rows
-    ]
-    return OutputTable(columns, [*cells])
+    order = ["order"] * any(row.order > 1 for row in rows)
+    return report_table(GradientRow, rows, *order, "x", "tensor", "type", "cut.reason")
 
 
 def print_gradients(out: Page, added: AddedGradients, *, xs_are_defaults: bool = False) -> None:

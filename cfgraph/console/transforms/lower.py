@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
-from cfgraph.cli.output import Column, OutputTable, Page, note
+from cfgraph.cli.output import OutputTable, Page, note, report_table
 from cfgraph.cli.pass_options import LowerOptions
 from cfgraph.cli.transform_options import ComparedRuns
+from cfgraph.console.documents import OpChange, OpChanges, RunsReport, Warnings
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.outcome import Report
+from cfgraph.reports import Count, DocumentResult, Record
+
+
+class RewriteSummary(Record):
+    """The numbers of rewrites, and of nodes before and after."""
+
+    rewrites: Count
+    before: Count
+    after: Count
+
+
+class LowerResult(DocumentResult, command="lower", summary=RewriteSummary):
+    """The ops whose number changed."""
+
+    ops: OpChanges
+    warnings: Warnings
+    verify: RunsReport | None
 
 
 class Lowering(PassResult[LowerOptions, Report]):
     """A lowered graph, with the numbers of its ops."""
-
-    command = "lower"
 
     @classmethod
     def require_used(cls, options: LowerOptions, runs: ComparedRuns) -> None:
@@ -45,17 +60,15 @@ class Lowering(PassResult[LowerOptions, Report]):
 
     def rows(self) -> OutputTable:
         """The ops whose number changed."""
-        columns = [Column("op"), Column("before", right=True), Column("after", right=True)]
-        return OutputTable(columns, [*self.report.changes()])
+        return report_table(OpChange, _op_changes(self.report), "op", "before", "after")
 
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> RewriteSummary:
         """The numbers of lowered nodes, and of all nodes before and after."""
-        before, after = node_totals(self.report)
-        return {"rewrites": self.report.rewrites, "before": before, "after": after}
+        return RewriteSummary(self.report.rewrites, *node_totals(self.report))
 
-    def members(self) -> Mapping[str, Any]:
+    def result(self, verify: RunsReport | None) -> LowerResult:
         """The ops whose number changed."""
-        return {"ops": self.rows().to_json()}
+        return LowerResult(_op_changes(self.report), self.report.warnings, verify)
 
     def show(self, out: Page) -> None:
         """Print the ops, and the total."""
@@ -67,6 +80,10 @@ class Lowering(PassResult[LowerOptions, Report]):
         out.heading(f"lowered {rewrites} {kind}node{'s' * (rewrites != 1)}")
         table.rows.append(("total", *node_totals(self.report)))
         out.table(table)
+
+
+def _op_changes(report: Report) -> list[OpChange]:
+    return [OpChange(*change) for change in report.changes()]
 
 
 def node_totals(report: Report) -> tuple[int, int]:

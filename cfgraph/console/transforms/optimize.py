@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
 
 from cfgraph.cli.options import feed_names, split_names
-from cfgraph.cli.output import Column, OutputTable, Page, detail
+from cfgraph.cli.output import OutputTable, Page, detail, report_table
 from cfgraph.cli.pass_options import OptimizeOptions
+from cfgraph.console.documents import RunsReport, Warnings
 from cfgraph.console.signatures import SignatureNames
-from cfgraph.console.transforms.lower import node_totals
+from cfgraph.console.transforms.lower import RewriteSummary, node_totals
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.optimize.optimize import Optimization, optimize
+from cfgraph.passes.optimize.rewriting import KeptLoop, Rewrite
+from cfgraph.reports import Column, Count, DocumentResult, Unrequired
 
 _MEANINGS: Final = {
     "prune": "not needed by a fetch",
@@ -26,11 +29,21 @@ _MEANINGS: Final = {
 }
 
 
+class OptimizeResult(DocumentResult, command="optimize", summary=RewriteSummary):
+    """The number of rewrites per rule, each rewrite, and the loops that are not unrolled."""
+
+    #: Rewrites of each rule that was applied, in the order of the rules.
+    rules: Mapping[str, Count]
+    rewrites: Sequence[Rewrite]  #: Every rewrite, in order.
+    kept_loops: Unrequired[Sequence[KeptLoop]]  #: The loops that `--unroll` does not replace.
+    warnings: Warnings
+    verify: RunsReport | None
+
+
 @dataclass(slots=True)
 class OptimizedGraph(PassResult[OptimizeOptions, Optimization]):
     """An optimized graph, and the number of nodes in its functions before."""
 
-    command = "optimize"
     function_nodes: int
 
     @classmethod
@@ -59,16 +72,14 @@ class OptimizedGraph(PassResult[OptimizeOptions, Optimization]):
         rows = [(rule, count, _MEANINGS[rule]) for rule, count in counts if count]
         return OutputTable(columns, [*rows])
 
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> RewriteSummary:
         """The numbers of rewrites, and of nodes before and after."""
-        before, after = node_totals(self.report)
-        return {"rewrites": self.report.rewrites, "before": before, "after": after}
+        return RewriteSummary(self.report.rewrites, *node_totals(self.report))
 
-    def members(self) -> Mapping[str, Any]:
+    def result(self, verify: RunsReport | None) -> OptimizeResult:
         """The number of rewrites per rule, each rewrite, and the loops that are not unrolled."""
-        rewrites = [asdict(rewrite) for rewrite in self.report.applied]
-        kept = [asdict(loop) for loop in self.report.kept_loops]
-        return {"rules": self.report.rules, "rewrites": rewrites, "kept_loops": kept}
+        applied = self.report.applied
+        return OptimizeResult.from_attributes(self.report, rewrites=applied, verify=verify)
 
     def show(self, out: Page) -> None:
         """Print the rules, and with `--verbose` each rewrite."""
@@ -82,9 +93,7 @@ class OptimizedGraph(PassResult[OptimizeOptions, Optimization]):
             out.line("nothing to optimize")
         if self.report.kept_loops:
             out.heading("loops", "not unrolled")
-            columns = [Column("function", optional=True), Column("loop"), Column("reason")]
-            kept = [(k.function or None, k.loop, k.reason) for k in self.report.kept_loops]
-            out.table(OutputTable(columns, [*kept]))
+            out.table(report_table(KeptLoop, self.report.kept_loops, "function", "loop", "reason"))
 
     def _show_rules(self, out: Page) -> None:
         before, after = node_totals(self.report)

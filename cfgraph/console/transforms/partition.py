@@ -3,32 +3,60 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
-from cfgraph.analysis.partitions import Partitions, device_partitions
+from cfgraph.analysis.partitions import DevicePartition, MessageRoute, Partitions, device_partitions
 from cfgraph.cli.output import OutputTable, Page
 from cfgraph.cli.pass_options import PartitionOptions
 from cfgraph.cli.transform_options import OutputOptions
+from cfgraph.console.documents import RunsReport, Warnings
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
-from cfgraph.console.views.show_tables import partitions_json, partitions_table, routes_table
+from cfgraph.console.views.show_tables import partitions_table, routes_table
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.partition.partition import Partitioning, partition
 from cfgraph.passes.place.place import Placement, place, placement_toml
 from cfgraph.passes.place.rules import combined_rules
+from cfgraph.reports import Count, DocumentResult, Record
 
 _MAX_MOVES_SHOWN = 3
+
+
+class PartitionSummary(Record):
+    """The numbers of devices, nodes, and messages."""
+
+    devices: Count
+    nodes: Count
+    messages: Count
+    control_loops: Count
+
+
+class NodeMove(Record):
+    """The devices of a node before and after it was moved."""
+
+    from_: str
+    to: str
+
+
+class PartitionResult(DocumentResult, command="partition", summary=PartitionSummary):
+    """The partitions, the number of nodes per placement reason, and the moved nodes."""
+
+    devices: Sequence[DevicePartition]
+    routes: Sequence[MessageRoute]
+    decided: Mapping[str, Count]  #: What decided the device of how many nodes.
+    moved: Mapping[str, NodeMove]  #: Nodes that were moved beside their loops.
+    warnings: Warnings
+    verify: RunsReport | None
 
 
 @dataclass(slots=True)
 class PartitionedGraph(PassResult[PartitionOptions, Partitioning]):
     """A partitioned graph, its partitions, and with devices its placement, also as rules."""
 
-    command = "partition"
     companion = "placement"
     placement: Placement | None
     rules: str
@@ -60,22 +88,21 @@ class PartitionedGraph(PassResult[PartitionOptions, Partitioning]):
         """The devices, with their nodes and messages."""
         return partitions_table(self.parts)
 
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> PartitionSummary:
         """The numbers of devices, nodes, and messages."""
         parts = self.parts
-        return {
-            "devices": len(parts.parts),
-            "nodes": len(self.graph),
-            "messages": _messages(parts),
-            "control_loops": sum(len(item.control_loops) for item in parts.parts),
-        }
+        loops = sum(len(item.control_loops) for item in parts.parts)
+        return PartitionSummary(len(parts.parts), len(self.graph), _messages(parts), loops)
 
-    def members(self) -> Mapping[str, Any]:
+    def result(self, verify: RunsReport | None) -> PartitionResult:
         """The partitions, the number of nodes per placement reason, and the moved nodes."""
-        moved = {name: {"from": old, "to": new} for name, (old, new) in self.report.moved.items()}
+        moved = {name: NodeMove(*devices) for name, devices in self.report.moved.items()}
         decided = Counter(self.placement.decided.values()) if self.placement else Counter[str]()
-        counts = {"decided": dict(decided.most_common()), "moved": moved}
-        return {**partitions_json(self.parts), **counts}
+        members = {"devices": self.parts.parts, "decided": dict(decided.most_common())}
+        warnings = self.report.warnings
+        return PartitionResult.from_attributes(
+            self.parts, **members, moved=moved, warnings=warnings, verify=verify
+        )
 
     def companion_data(self) -> bytes:
         """The placement as rules."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from cfgraph.cli.json_output import add_member, print_document
-from cfgraph.cli.output import Column, OutputTable, hidden_notes, is_quiet, message, note, page
+from cfgraph.cli.json_output import Artifact, add_member, print_document
+from cfgraph.cli.output import hidden_notes, is_quiet, message, note, page, report_table
 from cfgraph.cli.transform_options import ComparedRuns, OutputOptions, PipelineOptions
+from cfgraph.console.documents import OpChange, OpChanges, RunsReport, Warnings
 from cfgraph.console.graph_files import (
     Source,
     artifact,
@@ -25,9 +27,46 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import dumps
 from cfgraph.ir.names import did_you_mean
+from cfgraph.passes.outcome import changed_counts
+from cfgraph.reports import Column, Count, DocumentResult, Keywords, Record
 
 _ALL = "all"
 _INPUT = "input"
+
+
+class PassedGraph(Record):
+    """A pass that ran."""
+
+    pass_: str
+    before: Annotated[Count, Column(title="nodes before")]  #: Nodes before the pass.
+    after: Count
+    #: With --time-passes.
+    ms: Annotated[float | None, Keywords(minimum=0), Column(right=True, optional=True)]
+    #: Fraction of the time of all passes.
+    share: Annotated[float | None, Keywords(minimum=0)]
+    ops: OpChanges
+    warnings: Warnings
+    verify: RunsReport | None
+
+    @property
+    def percentage(self) -> Annotated[str | None, Column(title="share", right=True, optional=True)]:
+        """The share of the time as text."""
+        return None if self.share is None else f"{100 * self.share:.1f} %"
+
+
+class PipelineSummary(Record):
+    """The number of passes, and of nodes before and after them."""
+
+    passes: Count  #: Passes of the pipeline; fewer ran if one changed a value.
+    before: Count
+    after: Count
+
+
+class PipelineResult(DocumentResult, command="pipeline", summary=PipelineSummary):
+    """The passes, and the one that changed a value."""
+
+    passes: Sequence[PassedGraph]  #: The passes that ran, in order.
+    changed_by: str | None  #: The pass that changed a value; with --verify-each.
 
 
 class PassChangedResult(Exception):
@@ -49,7 +88,7 @@ class PipelineObserver:
     runs: ComparedRuns
     passes: int
     verdicts: list[VerificationResult]
-    dumped: list[dict[str, Any]]
+    dumped: list[Artifact]
     _comparison: PreparedComparison | None = None
 
     def start(self) -> None:
@@ -135,33 +174,23 @@ def pipeline_file(
     written = None
     if changed is None and not _only_observed(request, outputs):
         written = write_graph(graph, outputs.output, outputs.to)
+    rows = _pass_reports(done, request.time_passes)
     if not is_quiet():
         out = page(stream=sys.stderr)
         out.heading("pipeline", f"{len(done)} of {passes} passes" if changed else "")
-        out.table(_with_percentages(_passes_table(done, request.time_passes)))
+        out.table(report_table(PassedGraph, rows, "pass_", "before", "after", "ms", "percentage"))
     verdicts = observer.verdicts
     if changed is not None:
         verdicts.append(changed.verdict)
     if outputs.json:
-        rows = _passes_table(done, request.time_passes).to_json()
-        details = [
-            {"ops": _op_changes(item), "warnings": item.report.warnings, "verify": verdict}
-            for item, verdict in zip(
-                done, [*verdicts, *[None] * (len(done) - len(verdicts))], strict=True
-            )
+        found = [verdict.report() for verdict in verdicts]
+        rows = [
+            replace(row, verify=verify) for row, verify in zip_longest(rows, found[: len(rows)])
         ]
         print_document(
-            "pipeline",
+            PipelineResult(rows, changed.name if changed else None),
             inputs=[entry],
-            summary={
-                "passes": passes,
-                "before": entry["nodes"],
-                "after": rows[-1]["after"],
-            },
-            result={
-                "passes": [row | detail for row, detail in zip(rows, details, strict=True)],
-                "changed_by": changed.name if changed else None,
-            },
+            summary=PipelineSummary(passes, entry.nodes or 0, rows[-1].after),
             artifacts=[*observer.dumped, *output_artifacts(written, "names", None)],
             exit_code=int(changed is not None),
         )
@@ -189,40 +218,18 @@ def _only_observed(request: PipelineOptions, outputs: OutputOptions) -> bool:
     return bool(observes) and outputs.output is None and outputs.to is None and is_terminal
 
 
-def _passes_table(outcomes: Sequence[PassOutcome], with_times: bool) -> OutputTable:
-    columns = [
-        Column("pass"),
-        Column("before", "nodes before", right=True),
-        Column("after", right=True),
-        Column("ms", right=True, optional=True),
-        Column("share", right=True, optional=True),
-    ]
+def _pass_reports(outcomes: Sequence[PassOutcome], with_times: bool) -> list[PassedGraph]:
     total = sum(outcome.seconds for outcome in outcomes) or 1.0
-    rows = [
-        (
+    return [
+        PassedGraph(
             outcome.name,
             sum(outcome.before.values()),
             sum(outcome.after.values()),
             round(outcome.seconds * 1e3, 3) if with_times else None,
             round(outcome.seconds / total, 3) if with_times else None,
+            [OpChange(*change) for change in changed_counts(outcome.before, outcome.after)],
+            outcome.report.warnings,
+            None,
         )
         for outcome in outcomes
     ]
-    return OutputTable(columns, [*rows])
-
-
-def _with_percentages(table: OutputTable) -> OutputTable:
-    """The table with its shares of the time, the last column, as text."""
-    rows = [
-        (*cells, None if share is None else f"{100 * share:.1f} %") for *cells, share in table.rows
-    ]
-    return OutputTable(table.columns, [*rows])
-
-
-def _op_changes(outcome: PassOutcome) -> list[dict[str, Any]]:
-    """Return the ops whose number changed."""
-    counts = (
-        (op, outcome.before.get(op, 0), outcome.after.get(op, 0))
-        for op in sorted({*outcome.before, *outcome.after})
-    )
-    return [{"op": op, "before": a, "after": b} for op, a, b in counts if a != b]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-from cfgraph.errors import UsageError
+from cfgraph.errors import Location, UsageError
 
 _NAME: Final = re.compile(r"[A-Za-z][\w-]*")
 _SPACE: Final = re.compile(r"\s*")
@@ -45,11 +45,9 @@ class PipelineTextError(UsageError):
         line = f"line {self.line}, " if self.line > 1 else ""
         return f"{line}column {self.column} of the pipeline:\n{self._shown}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the error as a member of a JSON document, with line and column."""
-        member = super().to_json()
-        member["where"] |= {"line": self.line, "column": self.column}
-        return member
+    def location(self) -> Location:
+        """Return what the error concerns, with line and column."""
+        return replace(super().location(), line=self.line, column=self.column)
 
 
 def _excerpt(text: str, span: TextSpan) -> tuple[int, int, str]:

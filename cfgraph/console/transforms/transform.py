@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from cfgraph.cli.json_output import print_document
-from cfgraph.cli.output import OutputTable, Page, is_quiet, note, page
+from cfgraph.cli.json_output import Artifact, InputFile, print_document
+from cfgraph.cli.output import Page, is_quiet, note, page
 from cfgraph.cli.transform_options import ComparedRuns, OutputOptions
+from cfgraph.console.documents import RunsReport
 from cfgraph.console.graph_files import (
     Source,
     json_bytes,
@@ -28,6 +29,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde.saved_model import SavedSignature
+from cfgraph.reports import DocumentResult, Record
 
 
 class PassReport(Protocol):
@@ -46,13 +48,12 @@ Report = TypeVar("Report", bound=PassReport)
 class PassResult(ABC, Generic[Options, Report]):
     """Result of a pass on a graph, in place: its report, as text and as members of a document.
 
-    `companion` is the kind of the file that a command writes next to the graph. It `verifies` if it
-    has --verify. If it `shares_names`, its options have those of a signature too.
+    `companion` is the kind of the file that a command writes next to the graph. If the command
+    `shares_names`, its options have those of a signature too.
     """
 
     command: ClassVar[str]
     companion: ClassVar[str] = "names"
-    verifies: ClassVar[bool] = True
     shares_names: ClassVar[bool] = False
 
     graph: Graph
@@ -109,16 +110,12 @@ class PassResult(ABC, Generic[Options, Report]):
         return 0
 
     @abstractmethod
-    def rows(self) -> OutputTable:
-        """The main table of the report."""
-
-    @abstractmethod
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> Record:
         """The summary of the document."""
 
     @abstractmethod
-    def members(self) -> Mapping[str, Any]:
-        """The members of the result in the document, without warnings and verification."""
+    def result(self, verify: RunsReport | None) -> DocumentResult:
+        """The result in the document, with the verification."""
 
     @abstractmethod
     def show(self, out: Page) -> None:
@@ -143,7 +140,7 @@ class PassResult(ABC, Generic[Options, Report]):
 
     def write(
         self, source: Source, names: SignatureNames, outputs: OutputOptions
-    ) -> list[dict[str, Any]]:
+    ) -> list[Artifact]:
         """Write the graph and the file next to it, both or neither; returns the artifacts."""
         signatures = self.signatures(names)
         origin = None if signatures is None else source
@@ -165,9 +162,9 @@ class Transformation:
     """A result with the file that it comes from, its verification, and the written files."""
 
     result: PassResult[Any, Any]
-    inputs: Sequence[Mapping[str, Any]]
+    inputs: Sequence[InputFile]
     passed: bool
-    artifacts: Sequence[Mapping[str, Any]]
+    artifacts: Sequence[Artifact]
     verdict: VerificationResult | None
 
     def report(self, outputs: OutputOptions) -> int:
@@ -179,14 +176,10 @@ class Transformation:
         exit_code = int(not self.passed) or result.exit_status
         result.print(outputs, self.passed)
         if outputs.json:
-            checked: dict[str, Any] = {"warnings": result.report.warnings}
-            if result.verifies:
-                checked["verify"] = self.verdict
             print_document(
-                result.command,
+                result.result(None if self.verdict is None else self.verdict.report()),
                 inputs=self.inputs,
                 summary=result.summary(),
-                result={**result.members(), **checked},
                 artifacts=self.artifacts,
                 exit_code=exit_code,
             )

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from cfgraph.analysis.verify.context import NodeTypes
-from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.output import OutputTable, Page
+from cfgraph.console.documents import ModulePart, ModuleReport, ModuleSummary
 from cfgraph.console.views.selection import GraphView, NodeSelection
 from cfgraph.errors import CfgraphError, ExecutionError, ProcessLost, RunTimeout
 from cfgraph.extensions import MODULES, extension
@@ -18,6 +19,7 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.families.stablehlo import XlaCallModule
 from cfgraph.ops.opdef.op import lookup
+from cfgraph.reports import Column
 
 # lines of a module that `explain` prints without --full
 _MAX_LINES: Final = 40
@@ -25,34 +27,6 @@ _MAX_LINES: Final = 40
 _MAX_TYPES: Final = 72
 # the attribute in pictures that names the body of a node
 _MAIN: Final = "module_main"
-
-
-@dataclass(frozen=True, slots=True)
-class ModulePart:
-    """A function, loop, or conditional of a module; `operations` includes no regions."""
-
-    name: str
-    kind: str
-    types: str
-    operations: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleSummary:
-    """The parts of the module of a node, or the reason why they are unknown."""
-
-    node: str
-    parts: tuple[ModulePart, ...] = ()
-    reason: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The summary as an element of `modules` in the document."""
-        parts = [
-            {"name": item.name, "kind": item.kind, "types": item.types}
-            | ({} if item.operations is None else {"operations": item.operations})
-            for item in self.parts
-        ]
-        return {"node": self.node, "parts": parts, "reason": self.reason or None}
 
 
 def is_module(node: Node | BodyNode) -> bool:
@@ -187,10 +161,9 @@ class ModuleExplanation:
         """The lines to show."""
         return self.lines if self.full else self.lines[:_MAX_LINES]
 
-    def to_json(self) -> dict[str, Any]:
+    def report(self) -> ModuleReport:
         """The member `module` of the document."""
-        text = "\n".join(self.shown)
-        return {**self.summary.to_json(), "text": text, "lines": len(self.lines)}
+        return ModuleReport(self.summary, "\n".join(self.shown), len(self.lines))
 
     def print(self, out: Page) -> None:
         """Print the table of parts, and the text."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.feeds_and_fetches import example_feed, format_type
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.summary import op_support
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
-from cfgraph.cli.output import Column, OutputTable
+from cfgraph.cli.output import OutputTable
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node
@@ -23,6 +23,7 @@ from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.families.constants import PreventGradient
 from cfgraph.ops.families.stablehlo import XlaCallModule
 from cfgraph.ops.opdef.op import lookup
+from cfgraph.reports import Column, Record
 
 # the scope of added gradients, unless the graph has such a scope
 _GRADIENTS: Final = "gradients"
@@ -50,24 +51,35 @@ def signatures_table(contents: SavedModelContents) -> OutputTable:
     return OutputTable(columns, rows)
 
 
-def signatures_json(contents: SavedModelContents) -> list[dict[str, Any]]:
-    """Return the signatures for a JSON document."""
+class SignatureTensorReport(Record):
+    """An input or output of a signature."""
+
+    name: str
+    tensor: str
+    type: str
+
+
+class SignatureReport(Record):
+    """A signature of a SavedModel."""
+
+    name: str
+    inputs: Sequence[SignatureTensorReport]
+    outputs: Sequence[SignatureTensorReport]
+
+
+def signature_reports(contents: SavedModelContents) -> list[SignatureReport]:
+    """Return the signatures for a document."""
     return [
-        {
-            "name": signature.name,
-            "inputs": [_tensor_json(item) for item in signature.inputs],
-            "outputs": [_tensor_json(item) for item in signature.outputs],
-        }
-        for signature in contents.signatures.values()
+        SignatureReport(item.name, _tensor_reports(item.inputs), _tensor_reports(item.outputs))
+        for item in contents.signatures.values()
     ]
 
 
-def _tensor_json(item: SignatureTensor) -> dict[str, Any]:
-    return {
-        "name": item.name,
-        "tensor": item.tensor,
-        "type": format_type(item.dtype, item.shape),
-    }
+def _tensor_reports(tensors: Iterable[SignatureTensor]) -> list[SignatureTensorReport]:
+    return [
+        SignatureTensorReport.from_attributes(item, type=format_type(item.dtype, item.shape))
+        for item in tensors
+    ]
 
 
 class VariableTotals(NamedTuple):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
 
 from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.partitions import MessageRoute, Partitions
@@ -17,113 +16,92 @@ from cfgraph.analysis.summary import (
     Summary,
     op_support,
 )
-from cfgraph.cli.output import Column, OutputTable, Styled
+from cfgraph.cli.output import OutputTable, Styled, report_table
 from cfgraph.console.views.selection import GraphView, NodeSelection
-from cfgraph.ir.devices import device_label, is_simulated, short_device_name
+from cfgraph.ir.devices import device_label
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.reports import OPTIONAL, Column, Count, Maybe, Record
+
+
+class DeviceRow(Record):
+    """A device: its nodes and, in a partitioned graph, its control loops and sent messages."""
+
+    device: Annotated[str, Column(style="cyan")]
+    nodes: Count
+    control_loops: Maybe[Count] = None
+    once: Annotated[Maybe[Count], Column(title="sent once")] = None
+    iteration: Annotated[Maybe[Count], Column(title="sent per iteration")] = None
+
+
+def partition_rows(parts: Partitions) -> list[DeviceRow]:
+    """Return the devices of a partitioned graph."""
+    return [
+        DeviceRow.from_attributes(
+            item, device=device_label(item.device), control_loops=len(item.control_loops)
+        )
+        for item in parts.parts
+    ]
 
 
 def partitions_table(parts: Partitions) -> OutputTable:
     """Return one row per device: nodes, control loops, and sent messages."""
-    columns = [
-        Column("device", style="cyan"),
-        Column("nodes", right=True),
-        Column("control_loops", "control loops", right=True),
-        Column("once", "sent once", right=True),
-        Column("iteration", "sent per iteration", right=True),
-    ]
-    rows: list[Any] = [
-        (device_label(item.device), item.nodes, len(item.control_loops), item.once, item.iteration)
-        for item in parts.parts
-    ]
-    return OutputTable(columns, rows)
+    names = ("device", "nodes", "control_loops", "once", "iteration")
+    return report_table(DeviceRow, partition_rows(parts), *names)
 
 
 def routes_table(parts: Partitions) -> OutputTable:
     """Return one row per pair of devices and loop that exchange messages."""
-    columns = [
-        Column("from", style="cyan"),
-        Column("to", style="cyan"),
-        Column("loop"),
-        Column("messages", right=True),
-        Column("bytes", right=True),
-    ]
-    rows: list[Any] = [
-        (
-            short_device_name(route.source),
-            short_device_name(route.target),
-            "once" if route.frame == "/" else route.frame,
-            route.messages,
-            _bytes_text(route),
-        )
-        for route in parts.routes
-    ]
-    return OutputTable(columns, rows)
-
-
-def partitions_json(parts: Partitions) -> dict[str, Any]:
-    """Return devices and routes for a JSON document."""
-    return {
-        "devices": [{**asdict(p), "simulated": is_simulated(p.device)} for p in parts.parts],
-        "routes": [_route_json(route) for route in parts.routes],
-    }
-
-
-def _route_json(route: MessageRoute) -> dict[str, Any]:
-    fields = asdict(route)
-    return {"from": fields.pop("source"), "to": fields.pop("target"), **fields}
-
-
-def _bytes_text(route: MessageRoute) -> str:
-    if not route.unknown:
-        return str(route.bytes)
-    return f"{route.bytes} + ?" if route.bytes else "?"
+    names = ("source", "target", "loop", "messages", "size")
+    return report_table(MessageRoute, parts.routes, *names)
 
 
 # colors of liveness classes
 _COLORS: Final = ("yellow", "magenta", "blue", "green", "cyan")
 
 
-def ops_table(graph: Graph, chosen: Iterable[NodeSelection]) -> OutputTable:
-    """Return one row per op: its number of nodes, and the reason if it cannot run."""
+class OpRow(Record):
+    """An op: its number of nodes, and the reason if it cannot run."""
+
+    op: Annotated[str, Column(style="cyan")]
+    nodes: Count
+    support: Annotated[str | None, Column(optional=True)]
+
+
+def op_rows(graph: Graph, chosen: Iterable[NodeSelection]) -> list[OpRow]:
+    """Return the ops, the most frequent ones first."""
     counts = Counter(node.op for selection in chosen for node in selection.nodes)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    columns = [
-        Column("op", style="cyan"),
-        Column("nodes", right=True),
-        Column("support", optional=True),
+    return [OpRow(op, count, op_support(graph, op)) for op, count in ordered]
+
+
+class NodeRow(Record):
+    """A node, with its liveness on request."""
+
+    name: Annotated[str, Column(style="cyan")]
+    op: str
+    live: Maybe[str]
+    outputs: Annotated[Sequence[str], OPTIONAL]
+    frame: Annotated[str | None, Column(style="dim", optional=True)]
+    device: Annotated[str, Column(style="dim", optional=True)]
+    inputs: Annotated[Sequence[str], OPTIONAL, Column(optional=True, spare=True)]
+
+
+def node_rows(chosen: Iterable[NodeSelection], deadness: bool = False) -> list[NodeRow]:
+    """Return the nodes, with their liveness on request."""
+    return [
+        _node_row(selection.view, node, deadness)
+        for selection in chosen
+        for node in selection.nodes
     ]
-    return OutputTable(columns, [(op, count, op_support(graph, op)) for op, count in ordered])
 
 
-def nodes_table(chosen: Iterable[NodeSelection], deadness: bool = False) -> OutputTable:
-    """Return one row per node, with its liveness on request."""
-    columns = [
-        Column("name", style="cyan"),
-        Column("op"),
-        *([Column("live")] if deadness else []),
-        Column("outputs"),
-        Column("frame", style="dim", optional=True),
-        Column("device", style="dim", optional=True),
-        Column("inputs", optional=True, spare=True),
-    ]
-    return OutputTable(
-        columns,
-        [
-            _node_row(selection.view, node, deadness)
-            for selection in chosen
-            for node in selection.nodes
-        ],
-    )
-
-
-def _node_row(view: GraphView, node: Node, deadness: bool) -> tuple[object, ...]:
+def _node_row(view: GraphView, node: Node, deadness: bool) -> NodeRow:
     inputs = [*(item.name for item in node.inputs), *(f"^{item.name}" for item in node.controls)]
     frame = view.frames.of[node]
     path = "" if frame is view.frames.root else frame.path
-    live = [_liveness_cell(view.liveness[node])] if deadness else []
+    live = _liveness_cell(view.liveness[node]) if deadness else None
     outputs = output_types(view, node)
-    return view.title(node), node.op, *live, outputs, path, node.device, inputs
+    return NodeRow(view.title(node), node.op, live, outputs, path, node.device, inputs)
 
 
 def _liveness_cell(when: LivenessCondition) -> Styled:
@@ -147,55 +125,70 @@ def output_ports(node: Node) -> int:
     return min(node.assumed_output_count, _MAX_OUTPUTS)
 
 
-def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTable:
-    """Return one row per loop; inner loops are indented below outer ones."""
-    columns = [
-        Column("path" if not tree else "loop", style="cyan"),
-        Column("nodes", right=True),
-        Column("variables", right=True),
-        Column("invariants", right=True),
-        Column("parallel_iterations", "in flight", right=True),
-        Column("predicate", "condition", optional=True),
+class FrameRow(Record):
+    """A loop."""
+
+    path: Annotated[str, Column(style="cyan")]
+    nodes: Count
+    variables: Count
+    invariants: Count
+    parallel_iterations: Annotated[Count, Column(title="in flight")]
+    predicate: Annotated[str | None, Column(title="condition", optional=True)]
+
+    @property
+    def loop(self) -> Annotated[str, Column(style="cyan")]:
+        """The place of the loop in the tree of loops."""
+        return self.path
+
+
+FRAME_COLUMNS: Final = ("nodes", "variables", "invariants", "parallel_iterations", "predicate")
+
+
+def frame_rows(frames: Iterable[FrameSummary], tree: bool = False) -> list[FrameRow]:
+    """Return the loops by path; inner loops of a tree are indented below outer ones."""
+    return [
+        FrameRow.from_attributes(
+            frame, path="  " * (frame.depth - 1) + frame.name if tree else frame.path
+        )
+        for frame in frames
     ]
-    return OutputTable(
-        columns,
-        [
-            (
-                "  " * (frame.depth - 1) + frame.name if tree else frame.path,
-                frame.nodes,
-                frame.variables,
-                frame.invariants,
-                frame.parallel_iterations,
-                frame.predicate,
-            )
-            for frame in frames
-        ],
-    )
+
+
+def frames_table(frames: Iterable[FrameSummary]) -> OutputTable:
+    """Return the tree of loops."""
+    return report_table(FrameRow, frame_rows(frames, tree=True), "loop", *FRAME_COLUMNS)
 
 
 def functional_loops_table(loops: Iterable[FunctionalLoopSummary]) -> OutputTable:
     """Return one row per loop that calls functions."""
-    columns = [
-        Column("loop", style="cyan"),
-        Column("variables", right=True),
-        Column("parallel_iterations", "in flight", right=True),
-        Column("body"),
-        Column("function", "inside function", optional=True, style="dim"),
+    names = ("name", "variables", "parallel_iterations", "body", "function")
+    return report_table(FunctionalLoopSummary, loops, *names)
+
+
+class FunctionRow(Record):
+    """A function of the library."""
+
+    function: Annotated[str, Column(style="cyan")]
+    nodes: Count
+    signature: str
+
+
+def function_rows(
+    functions: Iterable[LibraryFunctionSummary], limit: int | None = None
+) -> list[FunctionRow]:
+    """Return the functions, with signatures shortened to a limit."""
+    return [
+        FunctionRow(item.name, item.nodes, _signature_text(item.signature, limit))
+        for item in functions
     ]
-    rows: list[Any] = [
-        (loop.name, loop.variables, loop.parallel_iterations, loop.body, loop.function)
-        for loop in loops
-    ]
-    return OutputTable(columns, rows)
 
 
 def functions_table(
     functions: Iterable[LibraryFunctionSummary], limit: int | None = None
 ) -> OutputTable:
     """Return one row per function of the library, with signatures shortened to a limit."""
-    columns = [Column("function", style="cyan"), Column("nodes", right=True), Column("signature")]
-    rows = [(item.name, item.nodes, _signature_text(item.signature, limit)) for item in functions]
-    return OutputTable(columns, list(rows))
+    rows = function_rows(functions, limit)
+    return report_table(FunctionRow, rows, "function", "nodes", "signature")
 
 
 def _signature_text(signature: str, limit: int | None) -> str:
@@ -236,20 +229,16 @@ def _argument_count(text: str) -> int:
     return 1 if ": " in text else int(text.split(maxsplit=1)[0])
 
 
+def device_rows(summary: Summary) -> list[DeviceRow]:
+    """Return the number of nodes per requested device."""
+    return [DeviceRow(name or "(any)", count) for name, count in summary.devices.items()]
+
+
 def devices_table(summary: Summary) -> OutputTable:
     """Return the number of nodes per requested device."""
-    columns = [Column("device", style="cyan"), Column("nodes", right=True)]
-    return OutputTable(columns, [(name or "(any)", count) for name, count in summary.devices])
+    return report_table(DeviceRow, device_rows(summary), "device", "nodes")
 
 
 def endpoints_table(endpoints: Iterable[Endpoint]) -> OutputTable:
     """Return the likely inputs or outputs."""
-    columns = [
-        Column("name", style="cyan"),
-        Column("type"),
-        Column("default", style="dim", optional=True),
-    ]
-    rows = [
-        (item.name, item.type, item.default and f"{item.default} unless fed") for item in endpoints
-    ]
-    return OutputTable(columns, list(rows), headings=False)
+    return report_table(Endpoint, endpoints, "name", "type", "default", headings=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from cfgraph.cli.json_output import Artifact
 from cfgraph.console.graph_files import artifact
 from cfgraph.integrations.model_explorer.identifiers import graph_members
 from cfgraph.integrations.model_explorer.node_data import NodeDataFile
@@ -20,7 +21,7 @@ class ClusterData:
         self.file = NodeDataFile(text, (_CLUSTER,))
         self.members = graph_members(graph)
 
-    def write(self, report: Clustering) -> dict[str, Any]:
+    def write(self, report: Clustering) -> Artifact:
         """Write the file; returns its entry in a JSON document."""
         clusters = {name: item.name for item in report.clusters for name in item.nodes}
         outside = {name: f"none: {reason.kind}" for name, reason in report.outside.items()}

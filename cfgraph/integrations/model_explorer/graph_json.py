@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
+from cfgraph.cli.json_output import Artifact
 from cfgraph.console.graph_files import artifact
 from cfgraph.console.values import value_text
 from cfgraph.console.views.selection import GraphView, function_bodies
@@ -42,7 +43,7 @@ class ModelExplorerFile:
         """Write a graph that was read from `source`."""
         write_atomically(self.path, graph_bytes(whole, source))
 
-    def artifacts(self) -> list[dict[str, Any]]:
+    def artifacts(self) -> list[Artifact]:
         """The entry of the file in a JSON document."""
         return [artifact("model_explorer", self.path)]
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.check import CheckReport
 from cfgraph.analysis.summary import summarize
-from cfgraph.cli.output import Column, OutputTable, Page, note
+from cfgraph.cli.output import OutputTable, Page, note
 from cfgraph.comparison.differences import GraphDiff
 from cfgraph.console.check import print_findings
 from cfgraph.console.comparisons.diff import print_delta
@@ -40,6 +40,7 @@ from cfgraph.passes.extract import Extraction
 from cfgraph.passes.outcome import Report
 from cfgraph.passes.partition.partition import Partitioning
 from cfgraph.passes.place.place import Placement
+from cfgraph.reports import Column
 from cfgraph.runtime.trace.recording import RunTimeline
 
 # the picture of a larger graph appears on request only: `graph.show()`
@@ -207,7 +208,7 @@ def _summary(graph: Graph, reason: str) -> str:
     summary = summarize(graph)
     out = HtmlPage()
     out.heading(repr(graph).strip("<>"), f"{reason}; graph.show() draws it")
-    ops = sorted(summary.ops, key=lambda item: -item[1])
+    ops = sorted(summary.ops.items(), key=lambda item: -item[1])
     shown = [f"{op} {count}" for op, count in ops[:_MAX_OPS]]
     out.items([*shown, *(["…"] if len(ops) > _MAX_OPS else [])])
     if summary.frames:

@@ -25,7 +25,7 @@ from cfgraph.console.graph_files import (
     saved_model_state_of,
 )
 from cfgraph.console.signatures import SignatureNames, signature_names
-from cfgraph.console.transforms.convert import PythonOptions
+from cfgraph.console.transforms.convert import ConvertResult, PythonOptions
 from cfgraph.errors import CfgraphError, Unsupported, UsageError
 from cfgraph.integrations.python_export.decompile import PreparedRun, PythonSource, decompile
 from cfgraph.integrations.python_export.script import archive_path
@@ -63,8 +63,7 @@ def convert_to_python(
     if json:
         kinds = ("python", "arrays")
         artifacts = [artifact(kind, path) for kind, path in zip(kinds, paths, strict=False)]
-        result = {"verify": None}
-        print_document("convert", inputs=[source.to_json()], result=result, artifacts=artifacts)
+        print_document(ConvertResult(), inputs=[source], artifacts=artifacts)
 
 
 _NO_NAMES: Final = SignatureNames()

@@ -8,7 +8,7 @@ import tokenize
 from collections.abc import Iterator
 from typing import Final
 
-from cfgraph.console.explanations.explain import SourceLine
+from cfgraph.console.explanations.answers import SourceLine
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.integrations.python_export.definitions import node_comment
 from cfgraph.ir.file_io import read_file

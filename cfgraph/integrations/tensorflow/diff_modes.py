@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.cli.output import Page, page
 from cfgraph.comparison.differences import RunDiff, run_findings
 from cfgraph.console.comparisons.diff import (
+    Comparison,
     DiffOptions,
     DiffResult,
+    ModeComparison,
     print_diff_result,
     require_diff_options,
 )
 from cfgraph.console.comparisons.diff_run import (
     print_runs,
     run_side_text,
-    runs_json,
+    runs_report,
     runs_summary,
 )
 from cfgraph.console.comparisons.run_options import comparison_options, require_no_second_graph
@@ -88,17 +89,14 @@ def diff_modes(path: str, second: str | None, modes: ModeOptions, options: DiffO
     return print_diff_result(
         (source, source),
         options,
-        DiffResult(
+        Comparison(
             differs=any(deltas.values()),
             findings=[
                 finding
                 for delta in deltas.values()
                 for finding in run_findings(delta, run_side_text)
             ],
-            document=lambda: {
-                "summary": runs_summary(first),
-                "result": {"structure": None, "runs": None, "modes": report.to_json()},
-            },
+            document=lambda: (DiffResult(modes=report.comparisons()), runs_summary(first)),
             text=lambda: report.print(page(options.color)),
         ),
     )
@@ -148,18 +146,12 @@ class ModeReport:
             return f"agrees with {self.reference} within rounding: {rounded.message}"
         return f"agrees with {self.reference}"
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the modes as a member of a JSON document."""
-        graphs: Sequence[Any] = (self.source.graph, self.source.graph)
-        return [
-            {
-                "mode": mode.text,
-                "against": self.reference,
-                "version": self.version,
-                "unsupported": None if mode in self.deltas else self.unsupported[mode].message,
-                "runs": runs_json(self.deltas[mode], graphs, self.full)
-                if mode in self.deltas
-                else None,
-            }
-            for mode in self.modes.modes
-        ]
+    def comparisons(self) -> list[ModeComparison]:
+        """Return the modes as members of a document."""
+        graphs, reports = (self.source.graph, self.source.graph), []
+        for mode in self.modes.modes:
+            delta, error = self.deltas.get(mode), self.unsupported.get(mode)
+            runs = None if delta is None else runs_report(delta, graphs, self.full)
+            reason = None if error is None else error.message
+            reports.append(ModeComparison(mode.text, self.reference, self.version, reason, runs))
+        return reports

@@ -153,7 +153,7 @@ def _versions(fault: ModeFault) -> Iterator[str]:
     if fault.mode.flags:
         yield f'- `TF_XLA_FLAGS="{fault.mode.flags}"`'
     known = versions()
-    yield f"- cfgraph {known['cfgraph']}, Python {known['python']}, {known['platform']}"
+    yield f"- cfgraph {known.cfgraph}, Python {known.python}, {known.platform}"
 
 
 def _values(fault: ModeFault) -> Iterator[str]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.cli.output import is_quiet, note, page
 from cfgraph.cli.transform_options import ComparedRuns, OutputOptions
 from cfgraph.comparison.differences import RunDiff
 from cfgraph.comparison.reduce.search import Search
 from cfgraph.comparison.reduce.subject import Subject
-from cfgraph.console.comparisons.diff_run import print_runs, runs_json
+from cfgraph.console.comparisons.diff_run import print_runs, runs_report
 from cfgraph.console.comparisons.reduce import (
     ReducedFiles,
+    ReduceResult,
+    ReduceSummary,
     print_reduction,
     print_reduction_json,
     require_file,
@@ -74,11 +76,9 @@ def reduce_in_mode(
         elif report is not None:
             simpler = f", for {simplest.mode.text}" * (simplest.mode != oracle.mode)
             page(stream=sys.stderr).line(f"the report is in {report}{simpler}", "dim")
-    members: dict[str, Any] = {"command": None, "status": None}
-    members["runs"] = runs_json(final, search.best.graphs * 2)
-    print_reduction_json(
-        outputs, [source], files, (before, search.best.nodes, search.tests), members
-    )
+    summary = ReduceSummary(before, search.best.nodes, search.tests)
+    result = ReduceResult(runs=runs_report(final, search.best.graphs * 2))
+    print_reduction_json(outputs, [source], files, summary, result)
     return 0
 
 

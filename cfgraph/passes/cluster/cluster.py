@@ -32,7 +32,12 @@ from cfgraph.passes.cluster.encapsulate import encapsulate
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
-from cfgraph.passes.cluster.formation.report import Clustering, ClusterReport, CompilationGain
+from cfgraph.passes.cluster.formation.report import (
+    Clustering,
+    ClusterInputs,
+    ClusterReport,
+    CompilationGain,
+)
 from cfgraph.passes.cluster.regions import (
     ClusterRegions,
     functionalize_regions,
@@ -234,9 +239,7 @@ def _apply_plan(
             replace(
                 cluster,
                 name=name,
-                constants=result.constants,
-                arguments=result.arguments,
-                resources=result.resources,
+                inputs=ClusterInputs(result.constants, result.arguments, result.resources),
                 results=len(result.outputs),
             )
         )

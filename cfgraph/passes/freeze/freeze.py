@@ -86,7 +86,7 @@ class KeptTable:
     """A table that stays, and the nodes that initialize it."""
 
     name: str
-    initializers: tuple[str, ...]
+    initializers: tuple[str, ...]  #: The nodes that fill it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from cfgraph.ir.graph import Node
+from cfgraph.reports import Column, Count, Inline, Keywords
 
 # codes of the kinds of reasons why a region is no functional node
 REJECTION_CODES: Final[Mapping[str, str]] = {
@@ -27,13 +28,11 @@ REJECTION_CODES: Final[Mapping[str, str]] = {
 class RejectionReason:
     """A kind of reason with its details; `data` contains the parts of `text`."""
 
-    kind: str
-    text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the reason as a member of a command's JSON document."""
-        return {"kind": self.kind, "text": self.text, **self.data}
+    kind: Annotated[str, Column(title="reason")]
+    text: Annotated[str, Column(title="detail")]
+    data: Annotated[Inline[Mapping[str, Any]], Keywords(size=Count, conditions=Sequence[str])] = (
+        field(default_factory=dict)
+    )
 
 
 class RegionRejected(Exception):
@@ -67,14 +66,3 @@ class RegionReport:
     def code(self) -> str | None:
         """Return the code of the reason, which `cfgraph explain` describes."""
         return None if self.reason is None else REJECTION_CODES.get(self.reason.kind)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the region as a member of a command's JSON document."""
-        call = self.replacement
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "nodes": len(self.ops),
-            "call": None if call is None else {"name": call.name, "op": call.op},
-            "reason": None if self.reason is None else {"code": self.code, **self.reason.to_json()},
-        }

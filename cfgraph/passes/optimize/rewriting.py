@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.loops.frame import Frame, Frames
@@ -33,6 +33,7 @@ from cfgraph.ops.opdef.op import (
 )
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.optimize.needs import is_still_needed
+from cfgraph.reports import Column
 
 _SHAPES_ATTR: Final = "_output_shapes"
 # nodes that a search for what must still run visits
@@ -47,19 +48,22 @@ class Rewrite:
     """
 
     rule: str
-    node: str
-    op: str
-    result: str
-    function: str = ""
+    node: str  #: The node that was rewritten.
+    op: str  #: Its op before.
+    #: Its op now, or the tensor or node that replaces it; empty for a removed node.
+    result: Annotated[str, Column(title="is now")]
+    #: The function whose body contains the node; empty for the graph itself.
+    function: Annotated[str, Column(optional=True)] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptLoop:
     """A loop that is not unrolled: its frame or its node, the reason, and the function it is in."""
 
-    loop: str
+    loop: str  #: The frame of the loop, or its node.
     reason: str
-    function: str = ""
+    #: The function whose body contains the loop; empty for the graph itself.
+    function: Annotated[str, Column(optional=True)] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.loops.frame import Frame
+from cfgraph.errors import ConditionInput, LoopState
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import ENTER, MERGE
 from cfgraph.ops.opdef.op import role_of, strip_identities
@@ -35,45 +36,6 @@ _LARGEST: Final = (1 << 63) - 1
 # nodes of a condition that are searched for what it reads
 _MAX_NODES: Final = 200
 _HEADER: Final = re.compile(r"\s*for i(\d+) in")
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionInput:
-    """A tensor that a condition reads, and its values in the listed iterations."""
-
-    tensor: str
-    values: tuple[str, ...]
-    changes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LoopState:
-    """Values that the condition of a loop read in its last iterations."""
-
-    loop: str
-    condition: str
-    iterations: tuple[int, ...]
-    inputs: tuple[ConditionInput, ...]
-
-    def lines(self) -> Iterator[str]:
-        """The state as lines of a message."""
-        numbers = ", ".join(map(str, self.iterations))
-        yield f"condition '{self.condition}' of loop '{self.loop}', in iterations {numbers}, reads"
-        for item in self.inputs:
-            text = ", ".join(item.values) if item.changes else f"{item.values[-1]}, unchanged"
-            yield f"  '{item.tensor}': {text}"
-
-    def to_json(self) -> dict[str, Any]:
-        """The state as a member of the error in a command's JSON document."""
-        return {
-            "name": self.loop,
-            "condition": self.condition,
-            "iterations": list(self.iterations),
-            "inputs": [
-                {"tensor": item.tensor, "values": list(item.values), "changes": item.changes}
-                for item in self.inputs
-            ],
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from cfgraph.ir.devices import (
     short_device_names,
 )
 from cfgraph.ir.units import format_byte_size
+from cfgraph.reports import Count
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.memory.placement import Buffer, buffer_of
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE, Swapper
@@ -125,8 +126,8 @@ def _hint(memory: DeviceMemory, size: int, owners: list[MemoryOwner]) -> str:
 class CopyTotals:
     """Number and total size of copies of one kind."""
 
-    count: int = 0
-    bytes: int = 0
+    count: Count = 0
+    bytes: Count = 0
 
     def add(self, size: int) -> None:
         """Count one copy of this many bytes."""

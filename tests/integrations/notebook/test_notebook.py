@@ -19,12 +19,13 @@ import pytest
 import cfgraph
 from cfgraph.analysis.check import CheckReport
 from cfgraph.analysis.findings import Finding
-from cfgraph.cli.output import Column, OutputTable
+from cfgraph.cli.output import OutputTable
 from cfgraph.console.html_page import HtmlPage
 from cfgraph.integrations.notebook import display as notebook
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.outcome import Report
+from cfgraph.reports import Column
 from cfgraph.runtime.trace.recording import RunTimeline
 from tests.cli.chromium import Chromium, program
 

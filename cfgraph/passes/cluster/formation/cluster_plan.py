@@ -34,7 +34,7 @@ from cfgraph.passes.cluster.formation.merge_conflicts import (
     ClusterSizes,
     merge_conflict,
 )
-from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterReport
+from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterInputs, ClusterReport
 from cfgraph.passes.functionalize.function_body import is_cheap_constant
 from cfgraph.passes.functionalize.report import RejectionReason
 
@@ -270,6 +270,8 @@ class ClusterPlan:
             liveness.frames.of[first].path,
             first.device,
             liveness.condition(first),
+            ClusterInputs(0, 0, 0),
+            0,
         )
 
     def edges(self) -> Iterator[ClusterEdge]:

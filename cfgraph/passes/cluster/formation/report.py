@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Final
 
 from cfgraph.passes.functionalize.report import RegionReport, RejectionReason
 from cfgraph.passes.outcome import Report
+from cfgraph.reports import Column, Count, Inline, Record
 
 # kinds of reasons and their meaning; `--explain` and JSON use these words
 NODE_REASONS: Final[Mapping[str, str]] = {
@@ -61,63 +62,49 @@ EDGE_REASONS: Final[Mapping[str, str]] = {
 }
 
 
+_MAX_OPS: Final = 6
+
+
+def frequent_ops(ops: Mapping[str, int]) -> str:
+    """Return the most frequent ops, with their numbers."""
+    often = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{op} {count}" if count > 1 else op for op, count in often[:_MAX_OPS]]
+    return ", ".join([*shown, *(["…"] if len(often) > _MAX_OPS else [])])
+
+
+class ClusterInputs(Record):
+    """The numbers of inputs of a cluster."""
+
+    constants: Count
+    arguments: Count
+    resources: Count
+
+    def __str__(self) -> str:
+        return str(self.constants + self.arguments + self.resources)
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """One cluster: nodes, copied constants, frame, device, liveness condition, and arguments."""
+    """One cluster: nodes, copied constants, frame, device, liveness condition, and inputs."""
 
-    name: str
-    nodes: tuple[str, ...]
-    copies: tuple[str, ...]
-    ops: Mapping[str, int]
-    frame: str
-    device: str
-    condition: str
-    constants: int = 0
-    arguments: int = 0
-    resources: int = 0
-    results: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the cluster as a member of a command's JSON document."""
-        return {
-            "name": self.name,
-            "nodes": self.nodes,
-            "copies": self.copies,
-            "ops": self.ops,
-            "frame": self.frame,
-            "device": self.device,
-            "condition": self.condition,
-            "inputs": {
-                "constants": self.constants,
-                "arguments": self.arguments,
-                "resources": self.resources,
-            },
-            "results": self.results,
-        }
-
-
-def region_json(region: RegionReport) -> dict[str, Any]:
-    """Return a loop, conditional, or list as a member of the JSON document of `cluster`."""
-    return {
-        "kind": region.kind,
-        "name": region.name,
-        "nodes": len(region.ops),
-        "clustered": region.replacement is not None,
-        "reason": region.reason,
-    }
+    name: Annotated[str, Column(title="cluster")]
+    nodes: Annotated[tuple[str, ...], Column(right=True, cell=len)]
+    copies: Annotated[tuple[str, ...], Column(title="copied", right=True, cell=len)]
+    ops: Annotated[Mapping[str, Count], Column(cell=frequent_ops)]
+    frame: Annotated[str, Column(optional=True, cell=lambda frame: "" if frame == "/" else frame)]
+    device: Annotated[str, Column(optional=True)]
+    condition: str  #: When it is live.
+    inputs: Annotated[ClusterInputs, Column(right=True)]
+    results: Annotated[Count, Column(title="outputs")]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEdge:
     """An edge between compilable nodes of different clusters, and the reason against merging."""
 
-    source: str
-    target: str
-    reason: RejectionReason
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the edge as a member of a command's JSON document."""
-        return {"source": self.source, "target": self.target, **self.reason.to_json()}
+    source: Annotated[str, Column(title="from")]
+    target: Annotated[str, Column(title="to")]
+    reason: Inline[RejectionReason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +115,12 @@ class CompilationGain:
     that would not be.
     """
 
-    ops: tuple[str, ...]
-    clusters: int
-    clustered: int
-    more: int
+    ops: Annotated[tuple[str, ...], Column(title="op")]
+    clusters: Count
+    clustered: Count
+    more: Annotated[Count, Column(title="more nodes")]
     nodes: tuple[str, ...]
     still_outside: Mapping[str, RejectionReason] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the gain as a member of a command's JSON document."""
-        return {
-            "ops": self.ops,
-            "clusters": self.clusters,
-            "clustered": self.clustered,
-            "more": self.more,
-            "nodes": self.nodes,
-            "still_outside": self.still_outside,
-        }
 
 
 @dataclass(frozen=True, slots=True)
