@@ -138,16 +138,20 @@ def test_the_index_of_a_binary_search_has_the_shape_of_the_values() -> None:
 
 
 def test_two_reads_of_a_variable_may_differ_in_shape() -> None:
-    # between the reads, an assignment without a check of the shape may run
+    # between the reads, an assignment without a check of the shape runs
     text = """
 v = VariableV2() {dtype=float32, shape=?}
-init = Const() {dtype=float32, value=float32[2]:[1, 2]}
-assign = Assign(v, init) {T=float32, use_locking=true, validate_shape=false}
-x = Placeholder() {dtype=float32, shape=?}
-a = Identity(v) {T=float32}
-b = Identity(v) {T=float32}
+one = Const() {dtype=float32, value=float32[1]:[5]}
+first = Assign(v, one) {T=float32, validate_shape=false}
+two = Const() {dtype=float32, value=float32[2]:[1, 2]}
+a = Neg(v) {T=float32}
+second = Assign(v, two, ^a) {T=float32, validate_shape=false}
+b = Identity(v, ^second) {T=float32}
 y = Mul(a, b) {T=float32}
 """
     graph = cfgraph.loads(text.encode(), "graph")
-    cfgraph.gradients(graph, ["y:0"], ["v:0"])
-    assert "BroadcastGradientArgs" in graph.ops
+    names = cfgraph.gradients(graph, ["y:0"], ["a:0", "b:0"])
+    session = cfgraph.Session(graph)
+    session.run(targets=["first"])
+    da, db = session.run([str(name) for name in names])
+    assert (da.tolist(), db.tolist()) == ([3], [-5, -5])
