@@ -107,7 +107,7 @@ def peer_sums(tf: ModuleType) -> float:
 
 def loops(count: int) -> tuple[Graph, str]:
     """Loops in a row, each over the result of the last; lowered."""
-    from cfgraph.passes.lower.lower import lower
+    from cfgraph.passes.lowering import lower
 
     b = Builder()
     last: Any = b.placeholder("x", "float32", [])

@@ -26,7 +26,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 
 
 def _row(work: str, graph: Graph, count: int, each: str) -> Row:
-    from cfgraph.passes.lower.lower import lower
+    from cfgraph.passes.lowering import lower
 
     return Row(work, single_time(lambda: lower(graph)) * 1e6 / count, f"µs {each}")
 

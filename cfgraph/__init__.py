@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cfgraph.passes.extract import extract as extract
     from cfgraph.passes.freeze.freeze import freeze as freeze
     from cfgraph.passes.functionalize.functionalize import functionalize as functionalize
-    from cfgraph.passes.lower.lower import lower as lower
+    from cfgraph.passes.lowering import lower as lower
     from cfgraph.passes.optimize.optimize import optimize as optimize
     from cfgraph.passes.partition.partition import partition as partition
     from cfgraph.passes.place.place import place as place
@@ -88,7 +88,7 @@ _HOMES = {
     "limited": "cfgraph.limits",
     "load": "cfgraph.ir.files",
     "loads": "cfgraph.ir.files",
-    "lower": "cfgraph.passes.lower.lower",
+    "lower": "cfgraph.passes.lowering",
     "optimize": "cfgraph.passes.optimize.optimize",
     "partition": "cfgraph.passes.partition.partition",
     "place": "cfgraph.passes.place.place",

@@ -26,7 +26,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import ancestors
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 
 _MAX_LISTED: Final = 4
 _HINT: Final = "inputs are paired by name, else with the only one of their type and shape; or"

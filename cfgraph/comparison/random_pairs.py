@@ -20,7 +20,7 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import ancestors, dependents
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.random_streams import STREAM, draws, stream_name
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 
 _SEEDS: Final = ("seed", "seed2", "dtype", "T", "Tout")
 

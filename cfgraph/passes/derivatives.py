@@ -36,7 +36,7 @@ from cfgraph.passes.gradients.function_gradients import (
 from cfgraph.passes.gradients.loop_gradient import reverse_loop
 from cfgraph.passes.gradients.opaque_calls import OpaqueGradients
 from cfgraph.passes.gradients.reverse import GradientRequest, differentiate
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 from cfgraph.stack_position import LOCATORS, StackPosition, pass_position
 
 UNCONNECTED: Final = ("none", "zero")

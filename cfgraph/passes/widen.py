@@ -23,7 +23,7 @@ from cfgraph.ir.names import first_names
 from cfgraph.ir.signature import AttrDef
 from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 from cfgraph.passes.outcome import Report, op_counts
 
 _SHOWN: Final = 3

@@ -15,7 +15,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 
 COMMANDS = {
     "lower": ("lower", "while_functional.pb", []),

@@ -120,7 +120,7 @@ def test_an_error_of_lowering_in_both_graphs_is_found(
                 graph.set_inputs(node, node.inputs[::-1])
         return report
 
-    monkeypatch.setattr("cfgraph.passes.lower.lower.lower", wrong)
+    monkeypatch.setattr("cfgraph.passes.lowering.lower", wrong)
     lowered = copy_graph(graph)
     wrong(lowered)
     values = compare_runs(graph, lowered)

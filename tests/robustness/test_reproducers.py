@@ -146,7 +146,7 @@ def test_a_pass_that_fails_leaves_the_graph_unchanged(
             message = "an invalid result"
             raise InvalidInput(message)
 
-    monkeypatch.setattr("cfgraph.passes.lower.lower.require_valid_result", fail)
+    monkeypatch.setattr("cfgraph.passes.lowering.require_valid_result", fail)
     with pytest.raises(InvalidInput, match="an invalid result"):
         rewrite(graph)
     assert list(graph) == nodes

@@ -14,7 +14,7 @@ from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import topological_order
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 
 # an edit of one graph; None if it cannot be applied
 GraphEdit = Callable[[Graph], Graph | None]

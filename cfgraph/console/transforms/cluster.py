@@ -35,7 +35,7 @@ from cfgraph.passes.cluster.formation.report import (
     frequent_ops,
 )
 from cfgraph.passes.functionalize.report import RejectionReason
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 from cfgraph.reports import Column, Count, DocumentResult, Inline, Maybe, Real, Record
 
 _ALWAYS_LIVE: Final = "true"

@@ -13,7 +13,7 @@ from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.ir.graph import Graph
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 from cfgraph.passes.outcome import Report
 from cfgraph.reports import Count, DocumentResult, Record
 

@@ -32,7 +32,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.printable import clean, clean_markdown
 from cfgraph.limits import check_deadline
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 
 _MAX_ITEMS: Final = 8
 _MAX_VALUE: Final = 40

@@ -42,7 +42,8 @@ from cfgraph.passes.cluster.regions import (
     ClusterRegions,
     functionalize_regions,
 )
-from cfgraph.passes.lower.lower import drop_dangling_colocation, lower
+from cfgraph.passes.lower.lower import drop_dangling_colocation
+from cfgraph.passes.lowering import lower
 from cfgraph.passes.outcome import op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 

@@ -42,7 +42,8 @@ from cfgraph.passes.faulty_nodes import defer_faults, has_faulty_nodes, require_
 from cfgraph.passes.freeze.handle_uses import Blocker, HandleUses
 from cfgraph.passes.freeze.updates import awaited_updates, drop_updates
 from cfgraph.passes.freeze.values import ValuePassing, ValueType
-from cfgraph.passes.lower.lower import inline_calls, lower
+from cfgraph.passes.lower.lower import inline_calls
+from cfgraph.passes.lowering import lower
 from cfgraph.passes.optimize.optimize import optimize, prune, remaining_names
 from cfgraph.passes.optimize.rewriting import Rewrite, is_function_of_inputs
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error

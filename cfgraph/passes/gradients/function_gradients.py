@@ -10,10 +10,11 @@ function with the arguments of the call and the gradients of its results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
 from cfgraph.ir.attrs import AttrPlaceholder, Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances, instantiate
@@ -25,6 +26,7 @@ from cfgraph.ops.opdef.op import function_calls
 from cfgraph.ops.opdef.random_streams import stream_annotations
 from cfgraph.passes.gradients.loop_gradient import reverse_loop
 from cfgraph.passes.gradients.reverse import GradientRequest, differentiate
+from cfgraph.passes.lower.lower import lower_graph
 
 CALL_OP: Final = "StatefulPartitionedCall"
 
@@ -39,10 +41,6 @@ class FunctionsInProgress:
 
     names: frozenset[str] = frozenset()
     known: dict[Any, FunctionDefinition] = field(default_factory=dict)
-
-
-# lowers the body of a function inside these functions, except calls of other functions
-LowerBody = Callable[[Graph, FunctionsInProgress, frozenset[str]], object]
 
 
 def called_functions_with_gradient(graph: Graph) -> frozenset[str]:
@@ -69,16 +67,15 @@ def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
 
 
 def expand_symbolic_gradients(
-    graph: Graph, lower: LowerBody, within: FunctionsInProgress
+    graph: Graph, within: FunctionsInProgress | None = None
 ) -> Iterable[str]:
     """Replace every SymbolicGradient of a graph and its functions, in place; return the new
     functions.
 
-    `lower` lowers the body of a function; `within` names the functions that are being
-    differentiated. Raises Unsupported if a function cannot be differentiated, with the graph
-    unchanged.
+    `within` names the functions that are being differentiated. Raises Unsupported if a function
+    cannot be differentiated, with the graph unchanged.
     """
-    writer = _GradientFunctions(graph, lower, within)
+    writer = _GradientFunctions(graph, within or FunctionsInProgress())
     symbolic = {op for op in graph.ops if _is_symbolic_gradient(op)}
     nodes = [
         (node, writer.call(node.name, node.attrs) | stream_annotations(node))
@@ -102,9 +99,8 @@ def _is_symbolic_gradient(op: str) -> bool:
 class _GradientFunctions:
     """The gradient functions that are added, each once."""
 
-    def __init__(self, graph: Graph, lower: LowerBody, within: FunctionsInProgress) -> None:
+    def __init__(self, graph: Graph, within: FunctionsInProgress) -> None:
         self.graph = graph
-        self.lower = lower
         self.within = within
         self.added: dict[str, Function] = {}
         self._names: dict[Any, str] = {}
@@ -159,8 +155,11 @@ class _GradientFunctions:
         arguments = [node.name for node in body.arguments]
         returns = [graph.add("Identity", x, name="output") for x in body.returns]
         outputs = [node.name for node in returns]
+        with_gradient = called_functions_with_gradient(graph)
         within = replace(self.within, names=self.within.names | {function})
-        self.lower(graph, within, called_functions_with_gradient(graph))
+        require_valid(graph)
+        called = {*called_functions(graph), *expand_symbolic_gradients(graph, within)}
+        lower_graph(graph, keep_calls=with_gradient, called=called)
         rewrite_as_calls(graph, graph.gradient_functions)
         weights = [
             graph.add("Placeholder", name="weight", dtype=dtype) for dtype in body.output_types

@@ -4,47 +4,30 @@ The outermost functional node is lowered first; the functional nodes in its func
 lowered in place, using an explicit stack, so that nesting depth costs no recursion. `lower_cond`,
 `lower_while` and `inline` show the lowered forms. Afterwards unread nodes are removed, colocation
 with missing nodes is dropped, and the new nodes are moved to the position of the old one.
-
-With `unfuse`, fused ops are replaced by the ops that they stand for. The last op of the chain takes
-the name of the fused one, so that fetches still work:
-
-    y = _FusedMatMul(a, b, bias)          y/MatMul = MatMul(a, b)
-          fused_ops=[BiasAdd, Relu]  ->   y/BiasAdd = BiasAdd(y/MatMul, bias)
-                                          y = Relu(y/BiasAdd)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any, Final
 
-from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import Unsupported
 from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_name, without_groups
-from cfgraph.ir.function_graph import FunctionGraphs, is_polymorphic
-from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.function_graph import FunctionGraphs
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import check_deadline
-from cfgraph.ops.families.fused import FusedOp
-from cfgraph.ops.opdef.op import OpError, calls_functions, lookup
-from cfgraph.passes.gradients.function_gradients import (
-    FunctionsInProgress,
-    expand_symbolic_gradients,
-)
+from cfgraph.ops.opdef.op import calls_functions, lookup
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.inline import lower_call
 from cfgraph.passes.lower.lower_cond import lower_conditional
 from cfgraph.passes.lower.lower_while import lower_for, lower_while
 from cfgraph.passes.lower.plan import LoweringPlan, LoweringSelection
 from cfgraph.passes.lower.rewriter import Rewriter
-from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
-from cfgraph.stack_position import LOCATORS, pass_position
+from cfgraph.passes.outcome import Report, op_counts
 
 
 def remove_unread(graph: Graph, added: Iterable[Node]) -> None:
@@ -97,64 +80,23 @@ _LOWERINGS: Final[dict[str, Callable[[Rewriter, CallSite], None]]] = {
 }
 
 
-def lower(
+def lower_graph(
     graph: Graph,
-    *,
     functions: Iterable[str] | None = None,
     keep_calls: bool | Collection[str] = False,
-    unfuse: bool = False,
-) -> Report:
-    """Replace functional nodes by the primitives of control flow, in place.
-
-    Fetches and targets that name lowered nodes still work. Functions that are no longer called are
-    removed from the library.
-
-    Args:
-        functions: lower only nodes that call one of these functions, and the nodes in them.
-        keep_calls: leave function calls unchanged: all calls, or calls of these functions.
-        unfuse: also replace fused ops, such as _FusedMatMul, by the ops that they stand for.
-
-    Raises InvalidInput for an invalid graph, UsageError for an unknown function, Unsupported for a
-    node without a lowered form; the graph is unchanged then.
-    """
-    bodies: FunctionGraphs = {}
-    require_valid(graph, bodies)
-    # a polymorphic function may have more bodies than are verified
-    is_verified = not any(map(is_polymorphic, graph.functions.values()))
-    # a graph without functions has nothing to lower
-    guarded = bool(graph.functions) or unfuse
-    with paused_gc(), unchanged_on_error(graph) if guarded else nullcontext():
-        report = _lower_graph(graph, functions, keep_calls, bodies=bodies)
-        if unfuse:
-            report = _with_unfused(graph, report)
-        if report:
-            _require_valid_result(graph, is_verified=is_verified)
-    return report
-
-
-LOCATORS[lower.__code__] = pass_position
-
-
-def _require_valid_result(graph: Graph, *, is_verified: bool) -> None:
-    """Raise InvalidResult for a fault of the pass, InvalidInput for one of the input."""
-    if is_verified:
-        require_valid_result(graph, "lower")
-    else:
-        require_valid(graph)
-
-
-def _lower_graph(
-    graph: Graph,
-    functions: Iterable[str] | None,
-    keep_calls: bool | Collection[str],
-    within: FunctionsInProgress | None = None,
+    *,
+    called: Collection[str] | None = None,
     bodies: FunctionGraphs | None = None,
 ) -> Report:
+    """Lower a valid graph without symbolic gradients; functions that are not in `called` stay.
+
+    `bodies` are the functions that are known as graphs. Raises Unsupported for a node without a
+    lowered form; the graph may be changed then.
+    """
     before = op_counts(graph)
-    called = called_functions(graph)
-    called.update(expand_symbolic_gradients(graph, _lower_body, within or FunctionsInProgress()))
     if functions is None and not calls_functions(graph):
         return Report(before=before, after=before)
+    called = called_functions(graph) if called is None else called
     return _apply_plan(graph, LoweringPlan(graph, functions, keep_calls, bodies), called, before)
 
 
@@ -173,7 +115,7 @@ def inline_calls(graph: Graph, nodes: Iterable[Node] | None = None) -> Report:
 
 
 def _apply_plan(
-    graph: Graph, plan: LoweringPlan, called: set[str], before: Mapping[str, int]
+    graph: Graph, plan: LoweringPlan, called: Collection[str], before: Mapping[str, int]
 ) -> Report:
     if not plan.functional_nodes:
         return Report(before=before, after=before)
@@ -189,28 +131,10 @@ def _apply_plan(
     drop_dangling_colocation(graph, [node for group in groups.values() for node in group])
     restore_order(graph, groups)
     # functions that were not called before lowering stay
-    remove_uncalled_functions(graph, graph.functions.keys() - called)
+    remove_uncalled_functions(graph, graph.functions.keys() - set(called))
     warnings = tuple(plan.warnings())
     plan.instances.clear()
     return Report(rewriter.lowered, _new_names(groups), warnings, before, op_counts(graph))
-
-
-def _with_unfused(graph: Graph, lowered: Report) -> Report:
-    """Replace fused ops; the report of both rewrites."""
-    groups, names = _unfuse_nodes(graph)
-    restore_order(graph, groups)
-    return replace(
-        lowered,
-        rewrites=lowered.rewrites + len(groups),
-        names={**lowered.names, **names},
-        after=op_counts(graph),
-    )
-
-
-def _lower_body(graph: Graph, within: FunctionsInProgress, keep_calls: frozenset[str]) -> Report:
-    """Lower the body of a function that is to be differentiated."""
-    require_valid(graph)
-    return _lower_graph(graph, None, keep_calls, within)
 
 
 def _lower_node(rewriter: Rewriter, node: Node) -> list[Node]:
@@ -246,54 +170,3 @@ def _new_names(groups: dict[Node, list[Node]]) -> dict[str, tuple[str, ...]]:
         for port, x in enumerate(() if node.op == "NoOp" else outputs):
             names[f"{node.name}:{port}"] = (x.name,)
     return names
-
-
-def _unfuse_nodes(graph: Graph) -> tuple[dict[Node, list[Node]], dict[str, tuple[str, ...]]]:
-    """Replace the fused ops of a graph, in place; those in functions stay.
-
-    Returns the nodes added before each node, and the new names as in a Report. Raises Unsupported
-    for a fused op that describes no chain.
-    """
-    names: dict[str, tuple[str, ...]] = {}
-    fused = [node for node in graph if _fused_op(node) is not None]
-    return {node: _unfuse_node(graph, node, names) for node in fused}, names
-
-
-def _fused_op(node: Node) -> type[FusedOp] | None:
-    op = lookup(node.op)
-    return op if op is not None and issubclass(op, FusedOp) else None
-
-
-def _unfuse_node(graph: Graph, node: Node, names: dict[str, tuple[str, ...]]) -> list[Node]:
-    """Replace one node; the nodes added before it."""
-    op = _fused_op(node)
-    assert op is not None
-    added: list[Node] = []
-
-    def add(kind: str, *inputs: Output, **attrs: Any) -> Node:
-        name = graph.unique_name(f"{node.name}/{kind}")
-        made = graph.add(
-            kind, *inputs, name=name, device=node.device, controls=node.controls, attrs=attrs
-        )
-        made.origin = node.origin
-        added.append(made)
-        return made
-
-    try:
-        outputs = list(op.unfused(add, node, node.inputs))
-    except OpError as error:
-        raise Unsupported(error.message, node=node, code="CFG705") from error
-    for port, output in enumerate(outputs[1:], 1):
-        graph.replace_uses(node.output(port), output)
-        names[f"{node.name}:{port}"] = (output.name,)
-    last = outputs[0].node
-    if last not in added or outputs[0].port or last in {x.node for x in outputs[1:]}:
-        last = add("Identity", outputs[0])
-    added.remove(last)
-    kept = {key: value for key, value in node.attrs.items() if key.startswith("_")}
-    inputs, attrs = list(last.inputs), {**dict(last.attrs), **kept}
-    graph.remove(last)
-    graph.set_inputs(node, inputs)
-    graph.set_op(node, last.op, attrs)
-    names[node.name] = (*(made.name for made in added), node.name)
-    return added

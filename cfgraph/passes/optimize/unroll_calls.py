@@ -27,7 +27,8 @@ from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.opdef.op import function_calls, lookup, role_of
 from cfgraph.ops.opdef.random_streams import GRAPH, call_annotations
 from cfgraph.ops.shape_inference import infer_shapes
-from cfgraph.passes.lower.lower import inline_calls, lower, restore_order
+from cfgraph.passes.lower.lower import inline_calls, restore_order
+from cfgraph.passes.lowering import lower
 from cfgraph.passes.optimize.calls import (
     LOWERED_ATTR,
     call_op,

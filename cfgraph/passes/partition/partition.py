@@ -39,7 +39,7 @@ from cfgraph.passes.partition.device_crossings import (
 )
 from cfgraph.stack_position import LOCATORS, pass_position
 
-# late imports: lowering loads the gradients, and few graphs on several devices need it
+# late imports: few graphs on several devices need lowering
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def partition(graph: Graph, *, fan_out: int | None = None) -> Partitioning:
             return _unchanged_report(graph)
         lowered, devices = Report(), node_devices(graph)
         if is_functional(graph, graph):
-            from cfgraph.passes.lower.lower import lower
+            from cfgraph.passes.lowering import lower
 
             lowered = lower(graph)
             devices = node_devices(graph)

@@ -34,7 +34,7 @@ from cfgraph.passes.place.rules import (
 )
 from cfgraph.stack_position import LOCATORS, pass_position
 
-# late imports: lowering loads the gradients, and few graphs on several devices need it
+# late imports: few graphs on several devices need lowering
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _place_valid_graph(
 def _lowered(graph: Graph) -> Report:
     """Lower a graph in place; the report of that."""
     if is_functional(graph, graph):
-        from cfgraph.passes.lower.lower import lower
+        from cfgraph.passes.lowering import lower
 
         return lower(graph)
     counts = op_counts(graph)

@@ -27,7 +27,7 @@ from cfgraph.runtime.preparation.run_config import RunConfig
 
 def lowered_copy(spec: RunSpec) -> RunSpec:
     """The run on a lowered copy of its graph. Raises the errors of `lower`."""
-    from cfgraph.passes.lower.lower import lower
+    from cfgraph.passes.lowering import lower
 
     copy = copy_graph(spec.graph, ancestors(spec.graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     remove_uncalled_functions(copy)  # the run does not depend on errors in them

@@ -9,7 +9,7 @@ import pytest
 from cfgraph.analysis.deadness.deadness import deadness
 from cfgraph.build.builder import Builder
 from cfgraph.ir.graph import Node
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 from tests.analysis.graph_text import graph
 
 CHOICE = """

@@ -7,7 +7,7 @@ import pytest
 import cfgraph
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.build.builder import Builder
-from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.lowering import lower
 from tests.analysis.graph_text import graph
 
 
