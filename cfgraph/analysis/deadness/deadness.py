@@ -43,6 +43,7 @@ class Deadness:
         self.frames: Frames = rules.frames
         self.formulas: Formulas = rules.formulas
         self.solver: Solver = rules.solver
+        self._is_false: dict[Predicate, bool] = {}
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -149,7 +150,18 @@ class Deadness:
 
     def never_live(self, source: TokenSource) -> bool:
         """True if a source is proven to be dead in every run."""
-        return self.solver.is_satisfiable(self.predicate(source)) is False
+        return self.is_false(self.predicate(source))
+
+    def never_runs(self, node: Node) -> bool:
+        """True if a node is proven not to run in any run."""
+        return self.is_false(self.runs(node))
+
+    def is_false(self, condition: Predicate) -> bool:
+        """True if a condition is proven not to hold in any run; asked once for each."""
+        known = self._is_false.get(condition)
+        if known is None:
+            known = self._is_false[condition] = self.solver.is_satisfiable(condition) is False
+        return known
 
     def has_mismatched_inputs(self, node: Node) -> bool:
         """True if the inputs of a node may differ in liveness."""

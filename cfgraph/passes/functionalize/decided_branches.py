@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cfgraph.analysis.deadness.deadness import Deadness, Predicate
+from cfgraph.analysis.deadness.deadness import Deadness
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32
@@ -107,8 +107,7 @@ class DecidedBranches:
         before = self.rewrites
         # calls took the place of nodes since
         self.__dict__.pop("_ordered", None)
-        never = _NeverLive(conditions)
-        dead = {node for node in self.graph if never.runs(node)}
+        dead = {node for node in self.graph if conditions.never_runs(node)}
         merges = [
             node
             for node in self.graph
@@ -121,18 +120,18 @@ class DecidedBranches:
             dead.difference_update(ancestors(self.graph, required & dead))
         for merge in merges:
             if merge not in indexed:
-                self._drop_inputs(merge, never, dead)
+                self._drop_inputs(merge, conditions, dead)
         self._remove(dead)
         for merge in merges:
             if len(merge.inputs) == 1:
                 self._forward_merge(merge)
         for switch in [node for node in self.graph if role_of(node) is Role.SWITCH]:
-            self._forward_decided(switch, never)
+            self._forward_decided(switch, conditions)
         return self.rewrites > before or bool(dead)
 
-    def _drop_inputs(self, merge: Node, never: _NeverLive, dead: set[Node]) -> None:
+    def _drop_inputs(self, merge: Node, conditions: Deadness, dead: set[Node]) -> None:
         """Remove the inputs of a Merge that are never live."""
-        live = [tensor for tensor in merge.inputs if not never.arrives(tensor)]
+        live = [tensor for tensor in merge.inputs if not _never_arrives(conditions, tensor)]
         if len(live) == len(merge.inputs):
             return
         dropped = [tensor.node for tensor in merge.inputs if tensor not in live]
@@ -156,13 +155,13 @@ class DecidedBranches:
         self.graph.remove(*dead)
         self.dropped += names
 
-    def _forward_decided(self, switch: Node, never: _NeverLive) -> None:
+    def _forward_decided(self, switch: Node, conditions: Deadness) -> None:
         """Replace a Switch of which one output is ever live."""
         predicate = strip_identities(switch.inputs[1])
         if switch in self.fetched or role_of(predicate.node) is Role.LOOP_COND:
             return
         count = registry.output_count(switch) or 2
-        live = [port for port in range(count) if not never.arrives(switch.output(port))]
+        live = [p for p in range(count) if not _never_arrives(conditions, switch.output(p))]
         used = {
             tensor.port
             for use in switch.uses
@@ -173,27 +172,9 @@ class DecidedBranches:
             self._forward_switch(switch, live[0])
 
 
-class _NeverLive:
-    """The nodes and tensors that are never live, with one query for each condition."""
-
-    def __init__(self, conditions: Deadness) -> None:
-        self.conditions = conditions
-        self._known: dict[Predicate, bool] = {}
-
-    def runs(self, node: Node) -> bool:
-        """Return true for a node that never runs."""
-        return self._is_false(self.conditions.runs(node))
-
-    def arrives(self, tensor: Output) -> bool:
-        """Return true for a tensor that never arrives at a Merge."""
-        return self._is_false(self.conditions.merge_input_condition(tensor))
-
-    def _is_false(self, condition: Predicate) -> bool:
-        known = self._known.get(condition)
-        if known is None:
-            known = self.conditions.solver.is_satisfiable(condition) is False
-            self._known[condition] = known
-        return known
+def _never_arrives(conditions: Deadness, tensor: Output) -> bool:
+    """Return true for a tensor that never arrives at a Merge."""
+    return conditions.is_false(conditions.merge_input_condition(tensor))
 
 
 def _loop_nodes(graph: Graph, conditions: Deadness, dead: set[Node]) -> Iterable[Node]:

@@ -170,15 +170,7 @@ class RewriteContext:
         liveness = self.liveness
         if not any(role_of(node) is Role.SWITCH for node in self.graph):
             return frozenset()
-        solver, known = liveness.solver, dict[int, bool]()
-
-        def is_never(node: Node) -> bool:
-            predicate = liveness.runs(node)
-            if predicate not in known:
-                known[predicate] = solver.is_satisfiable(predicate) is False
-            return known[predicate]
-
-        return frozenset(node for node in liveness.frames.of if is_never(node))
+        return frozenset(node for node in liveness.frames.of if liveness.never_runs(node))
 
     def nodes(self) -> Iterator[Node]:
         """The nodes at the start of the round that still exist and may be rewritten, in
