@@ -12,8 +12,11 @@ Exits it supports. The trip count of a loop whose bounds are constants is static
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from enum import IntFlag
+from functools import reduce
+from operator import and_, or_
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -62,6 +65,51 @@ class WhileLoop:
     variables: tuple[LoopVariable, ...]
     invariants: tuple[Node, ...]
     irregular_merges: tuple[Node, ...] = ()
+
+
+class LoopPhase(IntFlag):
+    """The iterations of a loop in which a node runs; the last is the one that ends the loop."""
+
+    NEVER = 0
+    BODY = 1
+    END = 2
+    ALWAYS = 3
+
+
+class LoopPhases:
+    """The phases of the nodes of a loop, in topological order, as far as its own test decides.
+
+    A node runs in those iterations in which all that it waits for does, a Merge in those in which a
+    forward input does.
+    """
+
+    def __init__(self, cond: Node, order: Iterable[Node]) -> None:
+        self._tests = {strip_identities(cond.inputs[0]), cond.output()}
+        self.of: dict[Node, LoopPhase] = {}
+        for node in order:
+            self.of[node] = self._of_node(node)
+
+    def of_output(self, tensor: Output) -> LoopPhase:
+        """The phase of a tensor; what is not a node of the loop is there in every iteration."""
+        phase = self.of.get(tensor.node, LoopPhase.ALWAYS)
+        if tensor.node in self.of and self.is_tested(tensor.node):
+            return phase & (LoopPhase.END, LoopPhase.BODY)[tensor.port]
+        return phase
+
+    def is_tested(self, node: Node) -> bool:
+        """True for a Switch on the test of the loop."""
+        is_switch = role_of(node) is Role.SWITCH
+        return is_switch and strip_identities(node.inputs[1]) in self._tests
+
+    def _of_node(self, node: Node) -> LoopPhase:
+        role = role_of(node)
+        if role is Role.CONTROL_TRIGGER:
+            return LoopPhase.ALWAYS
+        if role is Role.MERGE:
+            forward = [x for x in node.inputs if role_of(x.node) is not Role.NEXT_ITERATION]
+            return reduce(or_, map(self.of_output, forward)) if forward else LoopPhase.ALWAYS
+        controls = (self.of.get(control, LoopPhase.ALWAYS) for control in node.controls)
+        return reduce(and_, (*map(self.of_output, node.inputs), *controls), LoopPhase.ALWAYS)
 
 
 def while_loop(frame: Frame) -> WhileLoop | None:

@@ -20,12 +20,12 @@ from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.analysis.loops.while_loop import WhileLoop, while_loop
+from cfgraph.analysis.loops.while_loop import LoopPhase, LoopPhases, WhileLoop, while_loop
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.op import back_edge_of, has_effect, role_of, strip_identities
+from cfgraph.ops.opdef.op import back_edge_of, has_effect, role_of
 from cfgraph.ops.opdef.random_streams import call_annotations, draws
 from cfgraph.passes.functionalize.function_body import (
     ArgumentNames,
@@ -44,7 +44,7 @@ class LoopForm:
     """A loop, the iterations in which its nodes run, and the nodes that follow effects."""
 
     loop: WhileLoop
-    phases: dict[Node, str]
+    phases: dict[Node, LoopPhase]
     ordered: frozenset[Node]
 
     @property
@@ -52,7 +52,7 @@ class LoopForm:
         """The frame of the loop."""
         return self.loop.frame
 
-    def in_phase(self, phase: str) -> list[Node]:
+    def in_phase(self, phase: LoopPhase) -> list[Node]:
         """Return the ordinary nodes of a phase."""
         return [n for n, each in self.phases.items() if each == phase and role_of(n) is None]
 
@@ -78,7 +78,7 @@ def entry_condition(form: LoopForm, conditions: Deadness, rules: RegionRules) ->
     if not differing:
         return condition
     condition = conditions.formulas.all_of(map(conditions.runs, used))
-    early = any(map(must_run_once, form.in_phase(EVERY_ITERATION)))
+    early = any(map(must_run_once, form.in_phase(LoopPhase.ALWAYS)))
     results = [
         leaving.output() for leaving in form.frame.exits if leaving.uses or leaving in rules.fetched
     ]
@@ -141,24 +141,24 @@ class _LoopFunctionWriter:
 
     def condition(self, name: str) -> tuple[Function, list[Node]]:
         """Return the condition function, and its effects: those of every iteration."""
-        body, _ = self._begin(EVERY_ITERATION)
+        body, _ = self._begin(LoopPhase.ALWAYS)
         function = body.function(name, {"holds": body.value(self.form.loop.cond.inputs[0])})
         return function, body.awaited_effects
 
     def body(self, name: str) -> tuple[Function, list[Node]]:
         """Return the body function and its effects; raise RegionRejected if it repeats one."""
-        body, names = self._begin(BODY_ITERATIONS)
+        body, names = self._begin(LoopPhase.BODY)
         updated = [variable.updated for variable in self.form.loop.variables]
         updated += [tensors[0] for tensors in self.inner[len(updated) :]]
         outputs = [body.value(tensor) for tensor in updated]
         for node in body.copied:
-            if must_run_once(node) and self.form.phases.get(node) == EVERY_ITERATION:
+            if must_run_once(node) and self.form.phases.get(node) == LoopPhase.ALWAYS:
                 text = f"the body needs {node.name}, which runs once, before the condition"
                 raise region_rejected("effects", text, node=node.name)
         labels = [names.new(tensors[0], "out") for tensors in self.inner]
         return body.function(name, dict(zip(labels, outputs, strict=True))), body.awaited_effects
 
-    def _begin(self, phase: str) -> tuple[FunctionBodyWriter, ArgumentNames]:
+    def _begin(self, phase: LoopPhase) -> tuple[FunctionBodyWriter, ArgumentNames]:
         """Return a writer with the arguments and the effects of a phase."""
         phases = self.form.phases
         ordered = {node for node in self.form.ordered if phases.get(node) == phase}
@@ -233,7 +233,7 @@ class _LoopTail(SourceCopier):
         super().__init__(graph, _switched_value)
         self.form = form
         self.loop = self.copies[loop] = loop
-        self.moved = dict.fromkeys(form.in_phase(LAST_ITERATION))
+        self.moved = dict.fromkeys(form.in_phase(LoopPhase.END))
         self.tensors.update(results)
         self.copies.update((node, node) for node in self.moved)
 
@@ -268,13 +268,6 @@ def _switches_read(node: Node) -> list[Node]:
     return [tensor.node for tensor in node.inputs if role_of(tensor.node) is Role.SWITCH]
 
 
-# phases of a loop: the iterations in which a node runs; the JSON report of regions uses these words
-EVERY_ITERATION: Final = "always"
-BODY_ITERATIONS: Final = "body"
-LAST_ITERATION: Final = "end"
-NO_ITERATION: Final = "never"
-
-
 def functionalizable_loop(
     frame: Frame, order: Sequence[Node], library: Mapping[str, Function]
 ) -> LoopForm:
@@ -285,12 +278,16 @@ def functionalizable_loop(
     loop = while_loop(frame)
     if loop is None:
         raise region_rejected("form", f"it has {len(frame.loop_conds)} LoopConds")
-    phases = _iteration_phases(order, loop.cond)
+    phases = LoopPhases(loop.cond, order)
+    for node in order:
+        if role_of(node) is Role.SWITCH and not phases.is_tested(node):
+            text = f"{node.name} belongs to a conditional in the loop"
+            raise region_rejected("conditional", text, node=node.name)
     _require_variables(loop)
     _require_back_edges(order)
-    for node, phase in phases.items():
+    for node, phase in phases.of.items():
         _require_phase(node, phase)
-    form = LoopForm(loop, phases, frozenset(_ordered_in_loop(order)))
+    form = LoopForm(loop, phases.of, frozenset(_ordered_in_loop(order)))
     _require_movable_end(form, library)
     _require_condition_first(form, order)
     return form
@@ -310,18 +307,18 @@ def _ordered_in_loop(order: Sequence[Node]) -> set[Node]:
 
 def _require_movable_end(form: LoopForm, library: Mapping[str, Function]) -> None:
     """Raise RegionRejected if the last iteration draws, or reads a value that is computed once."""
-    for node in form.in_phase(LAST_ITERATION):
+    for node in form.in_phase(LoopPhase.END):
         if draws(node, library):
             text = f"{node.name} draws the random numbers of the last iteration"
             raise region_rejected("effects", text, node=node.name)
-    last = [*form.in_phase(LAST_ITERATION), *form.frame.exits]
+    last = [*form.in_phase(LoopPhase.END), *form.frame.exits]
     seen: set[Node] = set()
     todo = [_switched_value(tensor).node for node in last for tensor in node.inputs]
     for node in todo:
         if node in seen or role_of(node) is not None:
             continue
         seen.add(node)
-        if form.phases.get(node) == LAST_ITERATION:
+        if form.phases.get(node) == LoopPhase.END:
             continue
         if must_run_once(node):
             text = f"{node.name} runs once in each iteration, and is read after the last"
@@ -338,7 +335,7 @@ def _require_condition_first(form: LoopForm, order: Sequence[Node]) -> None:
     for node in order:
         if back_edge_of(node) is not None:
             continue
-        is_partial = form.phases.get(node) != EVERY_ITERATION
+        is_partial = form.phases.get(node) != LoopPhase.ALWAYS
         sources = node.predecessors
         if not (is_partial and must_run_once(node)) and late.isdisjoint(sources):
             continue
@@ -391,54 +388,16 @@ def _require_variables(loop: WhileLoop) -> None:
             raise region_rejected("form", text, node=reader)
 
 
-def _iteration_phases(order: Sequence[Node], cond: Node) -> dict[Node, str]:
-    """Return the iterations in which each node of a loop runs."""
-    members = set(order)
-    predicates = {strip_identities(cond.inputs[0]), cond.output()}
-    phases: dict[Node, str] = {}
-
-    def phase_of_output(tensor: Output) -> str:
-        if tensor.node not in members:
-            return EVERY_ITERATION
-        phase = phases.get(tensor.node, EVERY_ITERATION)
-        if role_of(tensor.node) is not Role.SWITCH:
-            return phase
-        return _common_phase(phase, (LAST_ITERATION, BODY_ITERATIONS)[tensor.port])
-
-    for node in order:
-        kind = role_of(node)
-        if kind in (Role.MERGE, Role.CONTROL_TRIGGER):
-            phases[node] = EVERY_ITERATION
-            continue
-        if kind is Role.SWITCH and not (
-            len(node.inputs) == 2 and strip_identities(node.inputs[1]) in predicates
-        ):
-            text = f"{node.name} belongs to a conditional in the loop"
-            raise region_rejected("conditional", text, node=node.name)
-        phase = EVERY_ITERATION
-        for tensor in node.inputs:
-            phase = _common_phase(phase, phase_of_output(tensor))
-        for control in node.controls:
-            phase = _common_phase(phase, phases.get(control, EVERY_ITERATION))
-        phases[node] = phase
-    return phases
-
-
-def _common_phase(a: str, b: str) -> str:
-    if EVERY_ITERATION in (a, b):
-        return b if a == EVERY_ITERATION else a
-    return a if a == b else NO_ITERATION
-
-
-_REQUIRED_PHASES: Final[dict[Role | None, str]] = {
-    Role.NEXT_ITERATION: BODY_ITERATIONS,
-    Role.EXIT: LAST_ITERATION,
-    Role.LOOP_COND: EVERY_ITERATION,
+_REQUIRED_PHASES: Final[dict[Role | None, LoopPhase]] = {
+    Role.NEXT_ITERATION: LoopPhase.BODY,
+    Role.EXIT: LoopPhase.END,
+    Role.LOOP_COND: LoopPhase.ALWAYS,
 }
 
 
-def _require_phase(node: Node, phase: str) -> None:
+def _require_phase(node: Node, phase: LoopPhase) -> None:
     required = _REQUIRED_PHASES.get(role_of(node), phase)
-    if phase != required or phase == NO_ITERATION:
-        text = f"{node.name} runs in unexpected iterations ({phase})"
-        raise region_rejected("form", text, node=node.name, runs=phase)
+    if phase != required or phase == LoopPhase.NEVER:
+        runs = str(phase.name).lower()  # as the JSON report of regions names it
+        text = f"{node.name} runs in unexpected iterations ({runs})"
+        raise region_rejected("form", text, node=node.name, runs=runs)
