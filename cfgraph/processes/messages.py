@@ -1,9 +1,9 @@
 """Messages between processes: a JSON header and arrays, length-prefixed on a private socket.
 
-    magic "cfg1" │ length of the header │ length of the body │ header: JSON │ body: elements
+    magic "cfg1" │ length of the head │ length of the payload │ head │ payload
 
-Arrays are their bytes, each at a multiple of 16, and no pickle; their types are in the header.
-Descriptors of open files follow the message that announces them.
+Head and payload are those of several values: the text of the header, and arrays. Descriptors of
+open files follow the message that announces them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
-import ml_dtypes  # noqa: F401 - registers the names of its types with NumPy
 import numpy as np
+
+from cfgraph.processes.codec import decode_all, encode_all
 
 _PREFIX: Final = struct.Struct("<4sQQ")
 _MAGIC: Final = b"cfg1"
-_ALIGNMENT: Final = 16
-# of a header, and of the arrays of a message
-_MAX_HEADER_BYTES: Final = 1 << 26
+# of the head and the payload of a message
+_MAX_HEAD_BYTES: Final = 1 << 26
 _MAX_BODY_BYTES: Final = 1 << 34
 # a shorter body is sent with its header
 _SMALL_BYTES: Final = 1 << 16
 _MAX_DESCRIPTORS: Final = 253
-_STRING: Final = "bytes"
 
 
 class MessageError(Exception):
@@ -52,26 +51,14 @@ def send(connection: socket.socket, message: ProcessMessage, deadline: float | N
 
     Raises TimeoutError at the deadline, and ConnectionEnded if nothing reads the message.
     """
-    types, parts, size = [], list[bytes | memoryview](), 0
-    for name, value in message.arrays.items():
-        array = np.asarray(value)
-        item = {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
-        data: bytes | memoryview
-        if array.dtype.kind in "OSU":
-            texts = [_as_bytes(text) for text in array.ravel().tolist()]
-            item |= {"dtype": _STRING, "lengths": [len(text) for text in texts]}
-            data = b"".join(texts)
-        else:
-            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        types.append({**item, "offset": size, "bytes": len(data)})
-        parts += [data, bytes(-len(data) % _ALIGNMENT)]
-        size += len(data) + len(parts[-1])
-    header = json.dumps({"header": dict(message.header), "arrays": types}).encode()
-    prefix = _PREFIX.pack(_MAGIC, len(header), size)
+    text = json.dumps({"header": dict(message.header), "arrays": [*message.arrays]}).encode()
+    head, parts = encode_all([text, *map(as_array, message.arrays.values())])
+    size = sum(map(len, parts))
+    prefix = _PREFIX.pack(_MAGIC, len(head), size)
     if size <= _SMALL_BYTES:
-        prefix, header, parts = b"".join([prefix, header, *parts]), b"", []
+        prefix, head, parts = b"".join([prefix, head, *parts]), b"", []
     try:
-        for part in (prefix, header, *parts):
+        for part in (prefix, head, *parts):
             _limit(connection, deadline)
             connection.sendall(part)
     except (BrokenPipeError, ConnectionResetError):
@@ -104,36 +91,26 @@ def receive(
     Raises TimeoutError at the deadline, ConnectionEnded, and MessageError for other bytes.
     """
     prefix = _read(connection, _PREFIX.size, deadline)
-    magic, header_size, body_size = _PREFIX.unpack(prefix)
-    if magic != _MAGIC or header_size > _MAX_HEADER_BYTES or body_size > max_bytes:
+    magic, head_size, body_size = _PREFIX.unpack(prefix)
+    if magic != _MAGIC or head_size > _MAX_HEAD_BYTES or body_size > max_bytes:
         raise MessageError(f"a message cannot start with {bytes(prefix[:16])!r}")
-    header = _read(connection, header_size, deadline)
+    head = _read(connection, head_size, deadline)
     body = _read(connection, body_size, deadline)
     try:
-        document = json.loads(str(header, "utf-8"))
-        arrays = {item["name"]: _decoded(item, body) for item in document["arrays"]}
-        return ProcessMessage(dict(document["header"]), arrays)
+        text, *arrays = decode_all(bytes(head), np.frombuffer(body, np.uint8))
+        document = json.loads(text)
+        names = document["arrays"]
+        return ProcessMessage(dict(document["header"]), dict(zip(names, arrays, strict=True)))
     except MemoryError:
         raise
     except Exception as error:
         raise MessageError(f"invalid message: {error}") from None
 
 
-def _decoded(item: Any, body: memoryview) -> Any:
-    """The array of an entry of the header, which shares the memory of the body."""
-    data = body[item["offset"] : item["offset"] + item["bytes"]]
-    shape = tuple(item["shape"])
-    if item["dtype"] != _STRING:
-        return np.frombuffer(data, np.uint8).view(np.dtype(item["dtype"])).reshape(shape)
-    array, start = np.empty(len(item["lengths"]), object), 0
-    for number, length in enumerate(item["lengths"]):
-        array[number] = bytes(data[start : start + length])
-        start += length
-    return array.reshape(shape)
-
-
-def _as_bytes(item: Any) -> bytes:
-    return item if isinstance(item, bytes) else str(item).encode()
+def as_array(value: Any) -> Any:
+    """The array of a value; texts are objects, as types of a fixed length drop zeros at the end."""
+    array = np.asarray(value, object if isinstance(value, bytes | str) else None)
+    return array.astype(object) if array.dtype.kind in "SU" else array
 
 
 def _limit(connection: socket.socket, deadline: float | None) -> None:

@@ -28,7 +28,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.backends.workers.codec import DecodeError
 from cfgraph.backends.workers.handshake import Address, Handshake, ProvenPeer
 from cfgraph.backends.workers.shared_memory import (
     MIN_SHARED_BYTES,
@@ -39,6 +38,7 @@ from cfgraph.backends.workers.shared_memory import (
 )
 from cfgraph.errors import CfgraphError
 from cfgraph.limits import out_of_memory_error, reserve
+from cfgraph.processes.codec import DecodeError
 
 Message = tuple[int, bytes, Any]
 _SIZES: Final = struct.Struct("<IQ")

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from cfgraph.backends.workers.codec import DecodeError, decode, encode
 from cfgraph.backends.workers.connections import Mesh, Message
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.traversal import RendezvousKey
+from cfgraph.processes.codec import DecodeError, decode, encode
 from cfgraph.runtime.engine.propagate import Iteration
 from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous, Tag, iteration_tag
 

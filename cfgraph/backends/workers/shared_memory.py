@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.backends.workers.codec import DecodeError
+from cfgraph.processes.codec import DecodeError
 
 # smaller arrays are faster on the socket
 MIN_SHARED_BYTES: Final = 1 << 20

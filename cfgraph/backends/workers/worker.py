@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.backends.workers.codec import DecodeError
 from cfgraph.backends.workers.compiled_step import (
     MAX_SLEEP,
     Aborted,
@@ -39,6 +38,7 @@ from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.passes.faulty_nodes import restore_faulty_nodes
+from cfgraph.processes.codec import DecodeError
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.deadlock import (
     BlockedRecv,

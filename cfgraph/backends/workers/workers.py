@@ -14,7 +14,6 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from itertools import count
 from typing import Any, Final, NoReturn, Protocol
 
-from cfgraph.backends.workers.codec import UNSENDABLE_CODE
 from cfgraph.backends.workers.connections import PeerLost
 from cfgraph.backends.workers.shared_memory import SharedArrays
 from cfgraph.errors import ExecutionError, Unsupported, UsageError, WorkerLost
@@ -23,6 +22,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.resources import VARIABLES
+from cfgraph.processes.codec import UNSENDABLE_CODE
 from cfgraph.runtime.engine.deadlock import BlockedRecv
 from cfgraph.runtime.engine.step import State
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.backends.workers.codec import DecodeError
 from cfgraph.backends.workers.connections import Mesh, PeerLost
 from cfgraph.backends.workers.handshake import Handshake
 from cfgraph.backends.workers.shared_memory import HOST_BYTES, SharedArrays, host_identity
+from cfgraph.processes.codec import DecodeError
 
 SECRET = b"secret"
 

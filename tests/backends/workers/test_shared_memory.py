@@ -13,13 +13,13 @@ import pytest
 
 import cfgraph
 from cfgraph.backends.workers import shared_memory
-from cfgraph.backends.workers.codec import DecodeError
 from cfgraph.backends.workers.shared_memory import (
     HOST_BYTES,
     MIN_SHARED_BYTES,
     SharedArrays,
     host_identity,
 )
+from cfgraph.processes.codec import DecodeError
 from tests.backends.workers.threads import Threads
 
 pytestmark = pytest.mark.skipif(

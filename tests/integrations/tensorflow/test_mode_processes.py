@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -228,19 +227,7 @@ def test_a_graph_without_outputs_cannot_be_compared(pool: ModePool) -> None:
         compare_modes(pool, cfgraph.Graph(), MODE)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        np.float32([[1, 2], [3, 4]]),
-        np.array([], np.int64).reshape(0, 3),
-        np.array([b"a\0", b""], object),
-        np.array(b"text", object),
-        np.array([1.5, -2], ml_dtypes.bfloat16),
-        np.array([True]),
-        np.array(3j, np.complex64),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("value", [np.float32([[1], [2]]), np.array(b"a\0", object)], ids=str)
 def test_an_array_arrives_as_it_was_sent(value: np.ndarray) -> None:
     near, far = socket.socketpair()
     with near, far:

@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cfgraph.backends.workers.codec import DecodeError, decode, encode
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.optional import OptionalVariant
 from cfgraph.ops.families.tensor_list import TensorList
 from cfgraph.ops.opdef.resources import Resource
+from cfgraph.processes.codec import DecodeError, decode, encode
 
 VALUES = [
     None,

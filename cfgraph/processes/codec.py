@@ -1,4 +1,4 @@
-"""Values as bytes: what a Send passes to a Recv in another process.
+"""Values as bytes: arrays of messages, and what a Send passes to a Recv in another process.
 
 A value is a head, which describes it, and a payload, the elements of its arrays:
 
@@ -12,8 +12,9 @@ what `encode` writes, and raises DecodeError for anything else.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -47,24 +48,29 @@ def encode(value: Any) -> tuple[bytes, list[_Buffer]]:
     resource, which refers to memory of its process.
     """
     if isinstance(value, _NUMBERS):
-        kind: Any = type(value)
-        return _scalar_start(kind) + value.tobytes(), []
+        return _start(_SCALAR, value.dtype) + value.tobytes(), []
+    return encode_all((value,))
+
+
+def encode_all(values: Iterable[Any]) -> tuple[bytes, list[_Buffer]]:
+    """The head and the parts of the payload of several values, as those of `encode`."""
     encoder = _Encoder()
-    encoder.write(value)
+    for value in values:
+        encoder.write(value)
     return bytes(encoder.head), encoder.payload
 
 
 @cache
-def _scalar_start(kind: Any) -> bytes:
-    """The start of the head of a scalar of this type."""
-    return _DTYPE.pack(_SCALAR, DType.from_numpy(np.dtype(kind)).number)
+def _start(tag: int, dtype: Any) -> bytes:
+    """The start of the head of an array or scalar of this type."""
+    return _DTYPE.pack(tag, DType.from_numpy(dtype).number)
 
 
 @cache
 def _scalar_dtypes() -> dict[bytes, Any]:
     """The dtypes of scalars, by the start of their head."""
     kinds = [np.dtype(kind) for kind in (*np.typecodes["AllInteger"], *"?efdFD")]
-    return {_scalar_start(dtype.type): dtype for dtype in kinds}
+    return {_start(_SCALAR, dtype): dtype for dtype in kinds}
 
 
 class _Encoder:
@@ -79,12 +85,13 @@ class _Encoder:
         elif isinstance(value, np.ndarray):
             self._write_array(value)
         elif isinstance(value, np.generic) and not isinstance(value, np.object_ | np.flexible):
-            self.head += _DTYPE.pack(_SCALAR, DType.from_numpy(value.dtype).number)
+            self.head += _start(_SCALAR, value.dtype)
             self.head += value.tobytes()
-        elif isinstance(value, bytes):
+        elif isinstance(value, bytes | str):
+            data = value if isinstance(value, bytes) else value.encode()
             self.head.append(_BYTES)
-            self.head += _SIZE.pack(len(value))
-            self._append(value, len(value))
+            self.head += _SIZE.pack(len(data))
+            self._append(data, len(data))
         elif isinstance(value, TensorList):
             items = value.all()
             self.head += _DTYPE.pack(_LIST, value.element_dtype.number)
@@ -106,7 +113,7 @@ class _Encoder:
             for item in value.flat:
                 self.write(item)
             return
-        self.head += _DTYPE.pack(_ARRAY, DType.from_numpy(value.dtype).number)
+        self.head += _start(_ARRAY, value.dtype)
         self._write_dims(value.shape)
         if value.nbytes:
             data = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
@@ -123,9 +130,8 @@ class _Encoder:
         if dims is None:
             self.head += _SIZE.pack(-1)
             return
-        self.head += _SIZE.pack(len(dims))
-        for size in dims:
-            self.head += _SIZE.pack(-1 if size is None else size)
+        sizes = [-1 if size is None else size for size in dims]
+        self.head += struct.pack(f"<{1 + len(sizes)}q", len(sizes), *sizes)
 
     def _write_optional(self, value: OptionalVariant) -> None:
         if value.values is None:
@@ -145,14 +151,24 @@ def decode(head: bytes, payload: Any) -> Any:
     dtype = _scalar_dtypes().get(head[: _DTYPE.size])
     if dtype is not None and len(head) == _DTYPE.size + dtype.itemsize and not len(payload):
         return np.frombuffer(head, dtype, 1, _DTYPE.size)[0]
+    values = decode_all(head, payload)
+    if len(values) > 1:
+        raise DecodeError("malformed value: the message is longer than its value")
+    return values[0]
+
+
+def decode_all(head: bytes, payload: Any) -> list[Any]:
+    """The values of a head and their payload, as those of `decode`."""
     decoder = _Decoder(memoryview(head), payload)
+    values: list[Any] = []
     try:
-        value = decoder.read(0)
+        while not values or decoder.position < len(head):
+            values.append(decoder.read(0))
     except (struct.error, IndexError, KeyError, TypeError, ValueError) as error:
         raise DecodeError(f"malformed value: {error}") from None
     if decoder.position != len(head) or decoder.offset != len(payload):
-        raise DecodeError("malformed value: the message is longer than its value")
-    return value
+        raise DecodeError("malformed value: the payload is longer than its values")
+    return values
 
 
 class _Decoder:
@@ -192,11 +208,13 @@ class _Decoder:
             return None
         if not 0 <= rank <= _MAX_RANK:
             raise DecodeError(f"malformed value: rank {rank}")
-        return tuple(self._number() for _ in range(rank))
+        dims = struct.unpack_from(f"<{rank}q", self.head, self.position)
+        self.position += _SIZE.size * rank
+        return dims
 
     def _known_dims(self) -> tuple[int, ...]:
         dims = self._dims()
-        if dims is None or any(size < 0 for size in dims):
+        if dims is None or min(dims, default=0) < 0:
             raise DecodeError("malformed value: unknown dimensions")
         return dims
 
@@ -220,10 +238,7 @@ class _Decoder:
         if element.hasobject:
             raise DecodeError(f"malformed value: an array of {dtype}")
         reserve_array(dims, element.itemsize, "a received value")
-        count = 1
-        for size in dims:
-            count *= size
-        data = self._take(count * element.itemsize)
+        data = self._take(prod(dims) * element.itemsize)
         return np.frombuffer(data, np.uint8).view(element).reshape(dims)
 
     def scalar(self, _: int) -> Any:
@@ -247,9 +262,7 @@ class _Decoder:
         """An array of strings or variants."""
         self._skip_tag()
         dims = self._known_dims()
-        count = 1
-        for size in dims:
-            count *= size
+        count = prod(dims)
         if count > len(self.head) - self.position:
             raise DecodeError(f"malformed value: {count} elements")
         array = np.empty(count, object)
