@@ -22,6 +22,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.files import pbtxt_lines
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.printable import clean
+from cfgraph.processes.messages import as_array
 
 _WITHOUT_REWRITES: Final = (
     'tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})'
@@ -122,7 +123,7 @@ def array_literal(value: Any) -> str:
     """Return an expression for an array, in which `nan` and `inf` are names; `None` for None."""
     if value is None:
         return "None"
-    array = np.asarray(value)
+    array = as_array(value)
     dtype = "object" if array.dtype.kind in "OSU" else str(array.dtype)
     if array.dtype.kind == "c":
         parts = np.ascontiguousarray(array).reshape(-1).view(array.real.dtype)

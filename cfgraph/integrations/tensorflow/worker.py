@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.integrations.tensorflow.modes import Mode
-from cfgraph.processes.messages import ProcessMessage
+from cfgraph.processes.messages import ProcessMessage, as_array
 
 # begins the names of inputs of a converted function
 _SERVED: Final = "serving_default_"
@@ -126,7 +126,7 @@ class GraphCall:
             )(*self.values)
         else:
             results = function(*self.values)
-        return [np.asarray(value.numpy()) for value in results[: len(names)]]
+        return [as_array(value.numpy()) for value in results[: len(names)]]
 
     def function(self, names: list[str]) -> Any:
         """Return the graph as a function."""

@@ -65,6 +65,13 @@ def test_xla_empties_a_tensor_array_that_grows(pool: ModePool, root: Path) -> No
     assert differing == ["jit"]
 
 
+def test_a_string_that_ends_with_zero_agrees(pool: ModePool) -> None:
+    graph = cfgraph.loads(
+        b'versions producer=1\nx = Const() {dtype=string, value=string[]:"a\\x00"}'
+    )
+    assert not compare_modes(pool, graph, MODES["graph"], options=CASES)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_a_dead_fetch_is_dead_in_tensorflow(pool: ModePool, dtype: str) -> None:
     graph = cfgraph.loads(
