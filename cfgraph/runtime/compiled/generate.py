@@ -60,8 +60,7 @@ _ITEMS_PER_CHECK: Final = 512
 class CodeGenerator:
     """Writes the function of a plan. Raises NotCompiled where that is not possible.
 
-    `transfers` are nodes whose input is on another worker; the program is divided before it is
-    outlined.
+    `transfers` are nodes whose input is on another worker.
     """
 
     def __init__(
