@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
 from cfgraph.errors import CfgraphError, ExecutionError, ProcessLost, Unsupported
@@ -89,7 +89,6 @@ class ChildProcess:
 
     def _start(self) -> None:
         """Start the process. Raises OSError if the system refuses it."""
-        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
         with ExitStack() as opened:
             near, far = _moved([end.detach() for end in socket.socketpair()], opened)
             watched, lifeline = _moved(os.pipe(), opened)
@@ -99,14 +98,11 @@ class ChildProcess:
             words += ["--confined"] if self.program.is_confined else []
             for end in (log, printed):  # a full log is lost, and stops nobody
                 os.set_blocking(end, False)
-            self._process = subprocess.Popen(
-                # -P: modules come from the path of this process, not from the current folder
-                [sys.executable, "-P", "-m", _CONFINEMENT, *words],
-                stdin=subprocess.DEVNULL,
+            self._process = start_module(
+                [_CONFINEMENT, *words],
                 stdout=printed,
                 stderr=printed,
                 pass_fds=ends,
-                env={**os.environ, "PYTHONPATH": path},
                 start_new_session=True,  # Ctrl-C reaches this process alone, which ends it
             )
             opened.pop_all()
@@ -233,6 +229,19 @@ class ChildProcess:
         if self.owner == os.getpid():
             self._process.kill()
             self._process.wait()
+
+
+def start_module(
+    words: Sequence[str], launcher: Sequence[str] = (), **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a module with arguments, by Python or a launcher of it; `options` are those of Popen.
+
+    Modules come from the path of this process alone, not from the current folder.
+    """
+    command = [*launcher, sys.executable, "-P", "-m", *words]
+    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, **options)
 
 
 _CHILDREN: Final[WeakSet[ChildProcess]] = WeakSet()

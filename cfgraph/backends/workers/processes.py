@@ -27,6 +27,7 @@ from typing import Any, Final
 from cfgraph.backends.workers.worker import Worker
 from cfgraph.backends.workers.workers import WorkerDied
 from cfgraph.errors import ExecutionError, UsageError
+from cfgraph.processes.child_process import start_module
 
 DEFAULT_LOST_AFTER: Final = 10.0
 _EXIT_SECONDS: Final = 2.0
@@ -121,17 +122,11 @@ class ProcessHandle:
         calls, their_calls = socket.socketpair()
         self._pings, their_pings = socket.socketpair()
         theirs = [their_calls.fileno(), their_pings.fileno()]
-        module = "cfgraph.backends.workers.processes"
-        # -P: modules come from the path of this process alone, not from the current folder
-        command = [*launcher, sys.executable, "-P", "-m", module, *map(str, theirs)]
-        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-        environment = {**os.environ, "PYTHONPATH": path}
         with their_calls, their_pings:
-            self._process = subprocess.Popen(
-                command,
+            self._process = start_module(
+                ["cfgraph.backends.workers.processes", *map(str, theirs)],
+                launcher,
                 pass_fds=theirs,
-                stdin=subprocess.DEVNULL,
-                env=environment,
                 start_new_session=True,  # Ctrl-C reaches the driver alone, which ends the step
             )
         self.host, self.pid = socket.gethostname(), self._process.pid

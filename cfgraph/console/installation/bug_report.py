@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -36,6 +34,7 @@ from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import dumps, load
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph
+from cfgraph.processes.child_process import start_module
 
 # integers and Booleans of so few elements are shapes, axes, and bounds of loops
 _MAX_KEPT: Final = 16
@@ -231,22 +230,17 @@ def _repeat(command: Sequence[str], folder: Path) -> dict[str, Any]:
     if traced:
         start = line.index(name) + 1
         line[start:start] = [_TRACE_OPTION, str(folder / _TRACE)]
-    # -P: modules come from the path of this process alone, not from the current folder
-    path = os.pathsep.join(item or os.getcwd() for item in sys.path)
     with (
         Path(folder, _STDERR).open("wb") as errors,
         Path(folder, "stdout").open("wb") as output,
+        start_module(["cfgraph", "--debug", *line], stdout=output, stderr=errors) as process,
     ):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "cfgraph", "--debug", *line],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            env={**os.environ, "PYTHONPATH": path},
-            check=False,
-        )
+        try:
+            status = process.wait()
+        finally:
+            process.kill()
         size = os.fstat(output.fileno()).st_size
-    return {"exit_code": done.returncode, "stdout_bytes": size}
+    return {"exit_code": status, "stdout_bytes": size}
 
 
 def _end_of_file(path: Path, size: int) -> bytes:
