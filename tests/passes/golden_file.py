@@ -33,6 +33,8 @@ from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 
 _EXPECT = "# expect\n"
+# of random schedules
+_SEEDS = 2
 # passes that add nodes at every run
 _ADDS = ("gradients",)
 
@@ -75,7 +77,11 @@ class GoldenFile:
         self.path.write_text(self.before + _EXPECT + after, encoding="utf-8")
 
     def check_runs(self, graph: Graph) -> None:
-        """Compare the values of the runs with those in the file."""
+        """Compare the values of the runs with those in the file, as they are and in any order."""
+        for options in ({}, *({"schedule": "random", "schedule_seed": n} for n in range(_SEEDS))):
+            self._check_runs(graph, options)
+
+    def _check_runs(self, graph: Graph, options: dict[str, Any]) -> None:
         state = self.initial_state(graph)
         for feeds, expected in self.runs:
             present = [name for name in expected if _node(name) in graph]
@@ -83,7 +89,7 @@ class GoldenFile:
             targets = [name[1:] for name in present if name.startswith("^")]
             if not present:
                 continue
-            values = Session(graph, state=state, soft_placement=True).run(
+            values = Session(graph, state=state, soft_placement=True, **options).run(
                 fetches,
                 {
                     name: _fed(graph, name, value)
