@@ -249,3 +249,24 @@ out = Exit(y_switch)
     for fetches in [(), ("exit", "out")]:
         report = functionalized(text, *fetches)
         assert "CFG603" in {each.code for each in report.rejected}
+
+
+def test_an_effect_behind_the_result_of_a_loop_that_it_follows_keeps_its_form() -> None:
+    # the loop is in a branch; its result leaves the branch, and comes back into it for `last`
+    report = functionalized("""
+enter = Enter(s:1) {frame_name="loop"}
+i = Merge(enter, next)
+stop = Const(^i) {dtype=bool, value=bool[]:false}
+cond = LoopCond(stop)
+switch = Switch(i, cond)
+said = Print(switch:1, switch:1)
+next = NextIteration(said)
+exit = Exit(switch)
+m = Merge(s, exit)
+n = Neg(m)
+t = Switch(n, p)
+last = Print(t:1, t:1, ^exit)
+""")
+    replaced = [region.name for region in report.regions if region.replacement is not None]
+    assert replaced == ["m", "/loop"]
+    assert [region.name for region in report.rejected] == ["last"]

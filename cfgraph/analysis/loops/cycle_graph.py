@@ -176,6 +176,11 @@ class CycleGraph:
         """Return the vertex of a loop, which depends on its Enters, and its Exits on it."""
         return self._loops[frame]
 
+    def add_nodes(self, vertex: Vertex, nodes: Collection[Node]) -> None:
+        """Add new nodes to a vertex."""
+        self.vertex_of.update(dict.fromkeys(nodes, vertex))
+        self.nodes[vertex].extend(nodes)
+
     # -- edges -----------------------------------------------------------------------------------
 
     def _connect(

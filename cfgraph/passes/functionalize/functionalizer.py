@@ -319,7 +319,7 @@ class _AnalysisRound:
         for node in new:
             self.conditions.adopt(node, condition, parent)
         self.added[parent] += new
-        self._add_vertices(loop, frame, new)
+        self.dependencies.add_nodes(self.dependencies.loop_vertex(frame), new)
         self.owner.accept(loop, RegionReport("loop", frame.path, ops, loop), nesting)
         self.changed = True
         equal = self.conditions.solver.equal
@@ -334,10 +334,6 @@ class _AnalysisRound:
                 if required & ~self._requirements[leaving]:
                     text = f"a run that fetches {leaving.name} may not need {cause.name}"
                     raise region_rejected("effects", text, node=cause.name)
-
-    def _add_vertices(self, loop: Node, frame: Frame, new: Iterable[Node]) -> None:
-        vertex = self.dependencies.loop_vertex(frame)
-        self.dependencies.vertex_of.update(dict.fromkeys(new, vertex))
 
     # -- conditionals ----------------------------------------------------------------------------
 
@@ -430,7 +426,7 @@ class _AnalysisRound:
         inner = split_merge(self.graph, boundary, merge)
         self.owner.divided += flattened + len(inner)
         for node, inner_boundary in inner:
-            self.dependencies.vertex_of[node] = self.dependencies.vertex_of[merge]
+            self.dependencies.add_nodes(self.dependencies.vertex_of[merge], [node])
             opened.put(node, depth + 1)
             self.added[opened.frame].append(node)
             shared: dict[CallKey, SharedCalls] = {}
@@ -512,7 +508,7 @@ class _AnalysisRound:
         call = functionalize_cond(self.graph, plan, name, self.rules)
         self._requirements.adopt(call.node, (*plan.cone.inside, *call.node.predecessors))
         self.conditions.adopt(call.node, region.boundary.context, opened.frame)
-        self.dependencies.vertex_of[call.node] = self.dependencies.vertex_of[first]
+        self.dependencies.add_nodes(self.dependencies.vertex_of[first], [call.node])
         self.added[opened.frame].append(call.node)
         for node in (*region.targets, call.node):
             opened.put(node, depth)
