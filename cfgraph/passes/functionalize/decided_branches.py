@@ -21,7 +21,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ancestors, downstream
+from cfgraph.ir.traversal import ancestors, downstream, reachable
 from cfgraph.ops.opdef.op import back_edge_of, role_of, strip_identities
 from cfgraph.passes.functionalize.function_body import must_run_once
 
@@ -185,15 +185,7 @@ def _loop_nodes(graph: Graph, conditions: Deadness, dead: set[Node]) -> Iterable
             yield from (*members, *frame.merges)
 
 
-def _running_sources(nodes: Iterable[Node], dead: Collection[Node]) -> Iterable[Node]:
-    """Yield the nodes outside of `dead` that nodes wait for."""
-    todo = dict.fromkeys(nodes)
-    pending = [*todo]
-    for node in pending:
-        if node not in dead:
-            yield node
-            continue
-        sources = dict.fromkeys(node.predecessors)
-        new = [source for source in sources if source not in todo]
-        todo.update(dict.fromkeys(new))
-        pending += new
+def _running_sources(nodes: Iterable[Node], dead: Collection[Node]) -> list[Node]:
+    """Return the nodes outside of `dead` that nodes wait for."""
+    sources = reachable(nodes, lambda node: node.predecessors if node in dead else ())
+    return [node for node in sources if node not in dead]

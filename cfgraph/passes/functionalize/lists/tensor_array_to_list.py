@@ -335,13 +335,9 @@ def _carriers_before_writers(
     flows: list[Output], writers: Collection[Node], carriers: Collection[Node]
 ) -> set[Node]:
     """Return the carriers upstream of writers."""
-    leading: set[Node] = set()
-    todo = [flow.node for flow in flows if any(use.node in writers for use in _flow_uses(flow))]
-    for node in todo:
-        if node in carriers and node not in leading:
-            leading.add(node)
-            todo += [tensor.node for tensor in node.inputs]
-    return leading
+    written = [flow.node for flow in flows if any(use.node in writers for use in _flow_uses(flow))]
+    sources = reachable(written, lambda n: [x.node for x in n.inputs] if n in carriers else ())
+    return {node for node in sources if node in carriers}
 
 
 def _flow_uses(flow: Output) -> list[Use]:

@@ -15,6 +15,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import NUMERIC_KINDS
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import FORWARDING_ROLES
+from cfgraph.ir.traversal import reachable
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.functionalize.lists.stack_to_list import is_stack, stack_to_list, stack_use
@@ -130,13 +131,7 @@ def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
     for node in graph:
         if node in seen or not any(map(_is_tensor_list, _node_outputs(node))):
             continue
-        group = dict.fromkeys([node])
-        todo = [node]
-        for current in todo:
-            for neighbor in _list_neighbors(current):
-                if neighbor not in group:
-                    group[neighbor] = None
-                    todo.append(neighbor)
+        group = reachable([node], _list_neighbors)
         seen.update(group)
         yield list(group)
 
