@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from enum import IntFlag
+from enum import IntEnum
 from functools import reduce
 from operator import and_, or_
 from typing import Any, Final, NamedTuple
@@ -67,7 +67,7 @@ class WhileLoop:
     irregular_merges: tuple[Node, ...] = ()
 
 
-class LoopPhase(IntFlag):
+class LoopPhase(IntEnum):
     """The iterations of a loop in which a node runs; the last is the one that ends the loop."""
 
     NEVER = 0
@@ -85,31 +85,34 @@ class LoopPhases:
 
     def __init__(self, cond: Node, order: Iterable[Node]) -> None:
         self._tests = {strip_identities(cond.inputs[0]), cond.output()}
-        self.of: dict[Node, LoopPhase] = {}
+        self.of: dict[Node, int] = {}
         for node in order:
             self.of[node] = self._of_node(node)
 
-    def of_output(self, tensor: Output) -> LoopPhase:
+    def of_output(self, tensor: Output) -> int:
         """The phase of a tensor; what is not a node of the loop is there in every iteration."""
-        phase = self.of.get(tensor.node, LoopPhase.ALWAYS)
-        if tensor.node in self.of and self.is_tested(tensor.node):
-            return phase & (LoopPhase.END, LoopPhase.BODY)[tensor.port]
-        return phase
+        phase = self.of.get(tensor.node)
+        if phase is None:
+            return LoopPhase.ALWAYS
+        is_tested = self.is_tested(tensor.node)
+        return phase & (LoopPhase.END, LoopPhase.BODY)[tensor.port] if is_tested else phase
 
     def is_tested(self, node: Node) -> bool:
         """True for a Switch on the test of the loop."""
         is_switch = role_of(node) is Role.SWITCH
         return is_switch and strip_identities(node.inputs[1]) in self._tests
 
-    def _of_node(self, node: Node) -> LoopPhase:
+    def _of_node(self, node: Node) -> int:
         role = role_of(node)
         if role is Role.CONTROL_TRIGGER:
             return LoopPhase.ALWAYS
         if role is Role.MERGE:
             forward = [x for x in node.inputs if role_of(x.node) is not Role.NEXT_ITERATION]
             return reduce(or_, map(self.of_output, forward)) if forward else LoopPhase.ALWAYS
-        controls = (self.of.get(control, LoopPhase.ALWAYS) for control in node.controls)
-        return reduce(and_, (*map(self.of_output, node.inputs), *controls), LoopPhase.ALWAYS)
+        phase = reduce(and_, map(self.of_output, node.inputs), int(LoopPhase.ALWAYS))
+        for control in node.controls:
+            phase &= self.of.get(control, LoopPhase.ALWAYS)
+        return phase
 
 
 def while_loop(frame: Frame) -> WhileLoop | None:

@@ -44,7 +44,7 @@ class LoopForm:
     """A loop, the iterations in which its nodes run, and the nodes that follow effects."""
 
     loop: WhileLoop
-    phases: dict[Node, LoopPhase]
+    phases: dict[Node, int]
     ordered: frozenset[Node]
 
     @property
@@ -395,9 +395,9 @@ _REQUIRED_PHASES: Final[dict[Role | None, LoopPhase]] = {
 }
 
 
-def _require_phase(node: Node, phase: LoopPhase) -> None:
+def _require_phase(node: Node, phase: int) -> None:
     required = _REQUIRED_PHASES.get(role_of(node), phase)
     if phase != required or phase == LoopPhase.NEVER:
-        runs = str(phase.name).lower()  # as the JSON report of regions names it
+        runs = LoopPhase(phase).name.lower()  # as the JSON report of regions names it
         text = f"{node.name} runs in unexpected iterations ({runs})"
         raise region_rejected("form", text, node=node.name, runs=runs)
