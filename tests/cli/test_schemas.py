@@ -17,6 +17,12 @@ from tests.report_schemas import schemas
 SCHEMAS = Path(__file__).parents[2] / "cfgraph" / "schemas"
 WITHOUT = {"mcp"}  # it serves
 
+SWITCH_OF_THREE = """
+index = Placeholder() {dtype=int32, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+switch = _SwitchN(x, index) {T=float32, num_outs=3}
+out = Neg(switch:1) {T=float32}
+"""
 LINES = {
     "show": [
         "show lstm.pb",
@@ -106,6 +112,7 @@ LINES = {
         "explain lstm.pb lstm/Switch",
         "explain deadness_mismatch.pb C --feed p=true --feed v=[1,2]",
         "explain deadness_mismatch.pb p",
+        "explain switch_of_three.graph out",
         "explain counter.pb /while/while_context",
         "explain counter.pb /while/while_context --run --feed n=3",
         "explain cond_functional.pb x y",
@@ -129,6 +136,7 @@ def folder(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     clustered = ["-q", "-o", str(made / "clustered.pb")]
     assert cli.run(["cluster", str(made / "lstm.pb"), *clustered]) == 0
     (made / "saved_model").symlink_to(fixtures / "saved_model")
+    (made / "switch_of_three.graph").write_text(SWITCH_OF_THREE)
     for source, name, old, new in (
         ("counter", "other", "= Less(", "= LessEqual("),
         ("cond_functional", "functions", "= Square(", "= Neg("),

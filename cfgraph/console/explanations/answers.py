@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+from cfgraph.analysis.deadness.pretty import AssignedValue
 from cfgraph.analysis.findings import Code
 from cfgraph.console.documents import CompilationReport, Module
 from cfgraph.reports import (
@@ -104,8 +105,9 @@ class NodeReport(Record):
     op: str
     frame: str
     predicate: str  #: When it is live.
-    runs: str  #: always, sometimes or never.
-    witness: Mapping[str, bool] | None  #: Values of predicates with which it is dead.
+    runs: str  #: The same in words.
+    #: Values of predicates with which it is live; that of an index is an integer.
+    witness: Mapping[str, AssignedValue] | None
     outputs: Sequence[EdgeReport]
     waits_for: str
     inputs: Sequence[EdgeReport]
