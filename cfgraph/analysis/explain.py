@@ -6,12 +6,13 @@ computed in every run; the Switches at the entry of the branch discard it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.deadness.formulas import TRUE
+from cfgraph.analysis.deadness.pretty import AssignedValue
 from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.ir.colocation import colocated_names
@@ -20,6 +21,7 @@ from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, sends_by_recv, topological_order
 from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.reports import Record
 
 _ALL: Final = "all of its inputs"
 _WAITS: Final[dict[Role | None, str]] = {
@@ -30,38 +32,40 @@ _WAITS: Final[dict[Role | None, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeCondition:
-    """An edge of a node and its liveness condition, as a formula and in words."""
+class EdgeReport(Record):
+    """An edge of a node and its liveness."""
 
-    name: str
+    tensor: str
     predicate: str
-    words: str
+    live: str
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Record):
     """The static properties of a node.
 
-    `runs` is the condition of the node, `outputs` the conditions of outputs that differ from it,
-    `fed_by` the graph inputs that it depends on, `read_by` its readers and control successors,
-    `witness` predicate values under which it runs, and `message` the other end of a Send or Recv.
+    `predicate` and `runs` are the condition of the node as a formula and in words, `outputs` the
+    conditions of outputs that differ from it, `fed_by` the graph inputs that it depends on,
+    `read_by` its readers and control successors, `witness` predicate values under which it runs,
+    and `message` the other end of a Send or Recv.
     """
 
-    node: Node
+    name: str
+    op: str
     frame: str
-    runs: EdgeCondition
-    outputs: tuple[EdgeCondition, ...]
+    predicate: str  #: When it is live.
+    runs: str  #: The same in words.
+    #: Values of predicates with which it is live; that of an index is an integer.
+    witness: Mapping[str, AssignedValue] | None
+    outputs: Sequence[EdgeReport]
     waits_for: str
-    inputs: tuple[EdgeCondition, ...]
-    mismatched: bool
-    fed_by: tuple[str, ...]
-    read_by: tuple[str, ...]
+    inputs: Sequence[EdgeReport]
+    mismatched_inputs: bool
+    fed_by: Sequence[str]
+    read_by: Sequence[str]
     message: str | None
     device: str
-    device_reason: str
-    witness: Mapping[str, Any] | None
-    limits: tuple[str, ...]
+    device_reason: str | None
+    limits: Sequence[str]
 
 
 def explain_node(graph: Graph, subject: str) -> Explanation:
@@ -80,9 +84,12 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
         runs, words = live, f"{words} its message arrives"
     device, reason = _device(node)
     return Explanation(
-        node,
+        node.name,
+        node.op,
         analysis.frames.of[node].path,
-        EdgeCondition(node.name, analysis.text(runs), words),
+        analysis.text(runs),
+        words,
+        analysis.example(runs),
         tuple(_outputs(analysis, node, runs)),
         _waits(node),
         _inputs(analysis, node),
@@ -92,7 +99,6 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
         message,
         device,
         reason,
-        analysis.example(runs),
         analysis.limits,
     )
 
@@ -114,11 +120,13 @@ def _message(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _edge(analysis: Deadness, name: str, predicate: int) -> EdgeCondition:
-    return EdgeCondition(name, analysis.text(predicate), analysis.describe(predicate))
+def _edge(tensor: str, predicate: str, words: str) -> EdgeReport:
+    """The edge of a tensor, which is live and does not run."""
+    live = {"true": "always live", "false": "never live"}.get(predicate)
+    return EdgeReport(tensor, predicate, live or words.replace("runs when", "live when", 1))
 
 
-def _inputs(analysis: Deadness, node: Node) -> tuple[EdgeCondition, ...]:
+def _inputs(analysis: Deadness, node: Node) -> tuple[EdgeReport, ...]:
     """The edges into a node; an edge from another iteration says so."""
     names = [tensor.name for tensor in node.inputs] + [
         f"^{tensor.name}" for tensor in node.controls
@@ -130,13 +138,13 @@ def _inputs(analysis: Deadness, node: Node) -> tuple[EdgeCondition, ...]:
     )
 
 
-def _source_iteration(analysis: Deadness, source: Node, name: str, predicate: int) -> EdgeCondition:
-    edge = _edge(analysis, name, predicate)
+def _source_iteration(analysis: Deadness, source: Node, name: str, predicate: int) -> EdgeReport:
+    words = analysis.describe(predicate)
     if role_of(source) is Role.ENTER:
-        return replace(edge, words=_enter_inputs(analysis, source))
-    if role_of(source) is Role.NEXT_ITERATION:
-        return replace(edge, words=f"{edge.words}, in the previous iteration")
-    return edge
+        words = _enter_inputs(analysis, source)
+    elif role_of(source) is Role.NEXT_ITERATION:
+        words = f"{words}, in the previous iteration"
+    return _edge(name, analysis.text(predicate), words)
 
 
 def _enter_inputs(analysis: Deadness, enter: Node) -> str:
@@ -144,19 +152,20 @@ def _enter_inputs(analysis: Deadness, enter: Node) -> str:
     return f"live in {rounds}" + ("" if analysis.runs(enter) == TRUE else ", where it runs")
 
 
-def _outputs(analysis: Deadness, node: Node, runs: int) -> list[EdgeCondition]:
+def _outputs(analysis: Deadness, node: Node, runs: int) -> list[EdgeReport]:
     """The outputs with another condition, or in another frame, than the node."""
     if role_of(node) is Role.ENTER:
         predicate = analysis.text(analysis.of_control(node))
-        return [EdgeCondition(f"{node.name}:0", predicate, _enter_inputs(analysis, node))]
+        return [_edge(f"{node.name}:0", predicate, _enter_inputs(analysis, node))]
     read = {use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0}
     ports = sorted(read | {0, 1} if role_of(node) is Role.SWITCH else read)
     outputs = [Output(node, port) for port in ports]
     leaves = role_of(node) is Role.EXIT
+    live = {tensor.name: analysis.of(tensor) for tensor in outputs}
     return [
-        _edge(analysis, tensor.name, analysis.of(tensor))
-        for tensor in outputs
-        if leaves or analysis.of(tensor) != runs
+        _edge(name, analysis.text(predicate), analysis.describe(predicate))
+        for name, predicate in live.items()
+        if leaves or predicate != runs
     ]
 
 

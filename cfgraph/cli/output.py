@@ -299,6 +299,11 @@ class Page:
         for line in plain_lines(table.compact(), " " * _INDENT):
             print(line, file=self.stream)
 
+    def facts(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Print rows of a kind of fact, a name, and a remark."""
+        columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
+        self.table(OutputTable(columns, [*rows], headings=False))
+
 
 class RichPage(Page):
     """Output to a terminal: colors, and long cells folded to its width."""

@@ -25,6 +25,12 @@ from cfgraph.console.values import value_report, value_text
 from cfgraph.console.views import show_tables as tables
 from cfgraph.console.views.dot import graph_dot
 from cfgraph.console.views.modules import module_summaries, modules_table
+from cfgraph.console.views.node_facts import (
+    FactRow,
+    edge_rows,
+    op_description,
+    output_readers,
+)
 from cfgraph.console.views.saved_model_summary import (
     SavedModelSummary,
     SignatureReport,
@@ -46,19 +52,17 @@ from cfgraph.console.views.show_tables import (
     FunctionRow,
     NodeRow,
     OpRow,
-    output_types,
     partitions_table,
     routes_table,
 )
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node
-from cfgraph.ir.names import first_names
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_byte_size, format_count
-from cfgraph.ops.opdef.op import is_functional, lookup
-from cfgraph.reports import OPTIONAL, Column, DocumentResult, Inline, Maybe, Record
+from cfgraph.ops.opdef.op import is_functional
+from cfgraph.reports import OPTIONAL, DocumentResult, Inline, Maybe, Record
 
 if TYPE_CHECKING:
     from cfgraph.console.picture.pages import PictureFiles
@@ -172,19 +176,10 @@ def _print_remarks(out: Page, summary: Summary) -> None:
         out.items([f"not runnable because of {first}", *others], "yellow")
 
 
-MAX_READERS: Final = 8
-
-FactRow = tuple[str, str, str]
-
-
 def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bool) -> None:
     """Print all facts about one node."""
-    op = lookup(node.op)
-    about = (op.__doc__ or "").splitlines()[0] if op else "unknown op"
-    page.heading(f"{view.title(node)}  {node.op}", about)
-    columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
-    rows: list[Any] = list(_node_rows(view, node, full, deadness))
-    page.table(OutputTable(columns, rows, headings=False))
+    page.heading(f"{view.title(node)}  {node.op}", op_description(node.op))
+    page.facts(_node_rows(view, node, full, deadness))
     for name, value in sorted(node.attrs.items()):
         if isinstance(value, TensorValue):
             page.line(f"  {name} = {_tensor_text(value, full)}")
@@ -196,32 +191,11 @@ def _node_rows(view: GraphView, node: Node, full: bool, deadness: bool) -> Itera
     yield "frame", frame.path, "" if frame is view.frames.root else "inside a loop"
     if deadness:
         yield "live", view.liveness[node].text, ""
-    for slot, item in enumerate(node.inputs):
-        yield f"input {slot}", item.name, view.type_text(item)
-    for source in node.controls:
-        yield "after", f"^{source.name}", ""
-    for port, text in enumerate(output_types(view, node)):
-        yield (
-            f"output {port}",
-            f"{node.name}:{port}",
-            _readers_text(text, _reader_names(node, port), full),
-        )
-    for reader in node.control_readers:
-        yield "before", f"^{reader.name}", ""
+    yield from edge_rows(node, view.type_text, full)
     printer = AttrPrinter()
     for name, value in sorted(node.attrs.items()):
         if not isinstance(value, TensorValue):
             yield "attr", name, printer.value_text(value)
-
-
-def _reader_names(node: Node, port: int) -> list[str]:
-    return list(dict.fromkeys(use.node.name for use in node.readers(port)))
-
-
-def _readers_text(text: str, readers: list[str], full: bool) -> str:
-    if not readers:
-        return text
-    return f"{text}  read by {first_names(readers, None if full else MAX_READERS)}"
 
 
 def _tensor_text(tensor: TensorValue, full: bool) -> str:
@@ -270,8 +244,8 @@ def _node_report(view: GraphView, node: Node, full: bool, deadness: bool) -> Sho
         [InputReport(item.name, view.type_text(item)) for item in node.inputs],
         [item.name for item in node.controls],
         [
-            OutputReport(f"{node.name}:{port}", text, _reader_names(node, port))
-            for port, text in enumerate(output_types(view, node))
+            OutputReport(item.name, view.type_text(item), readers)
+            for item, readers in output_readers(node).items()
         ],
         [reader.name for reader in node.control_readers],
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from cfgraph.analysis.deadness.pretty import AssignedValue
+from cfgraph.analysis.explain import Explanation
 from cfgraph.analysis.findings import Code
 from cfgraph.console.documents import CompilationReport, Module
 from cfgraph.reports import (
@@ -56,14 +56,6 @@ class LoopReport(Record):
     run: IterationsReport | None
 
 
-class EdgeReport(Record):
-    """An edge of a node and its liveness."""
-
-    tensor: str
-    predicate: str
-    live: str
-
-
 class FunctionResults(Record):
     """The function of a node, and the results that the node computes."""
 
@@ -98,26 +90,9 @@ class NodeRunReport(Record):
     compilations: Maybe[Sequence[CompilationReport]] = None
 
 
-class NodeReport(Record):
+class NodeReport(Explanation):
     """A node and, if it was run, how."""
 
-    name: str
-    op: str
-    frame: str
-    predicate: str  #: When it is live.
-    runs: str  #: The same in words.
-    #: Values of predicates with which it is live; that of an index is an integer.
-    witness: Mapping[str, AssignedValue] | None
-    outputs: Sequence[EdgeReport]
-    waits_for: str
-    inputs: Sequence[EdgeReport]
-    mismatched_inputs: bool
-    fed_by: Sequence[str]
-    read_by: Sequence[str]
-    message: str | None
-    device: str
-    device_reason: str | None
-    limits: Sequence[str]
     run: Unrequired[NodeRunReport | None]  #: What became of it in a run.
     #: Of a predicate: what was made outside of its branches and runs whatever it is.
     decides: Maybe[WorkReport]

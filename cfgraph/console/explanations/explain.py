@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from cfgraph.analysis.cost import CostEstimates, Costs
 from cfgraph.analysis.deadness.pretty import describe_assignment
 from cfgraph.analysis.explain import (
-    EdgeCondition,
     Explanation,
     UnconditionalWork,
     explain_node,
@@ -26,7 +25,6 @@ from cfgraph.cli.transform_options import RunInputs
 from cfgraph.console.explanations.answers import (
     BusiestDevice,
     CycleItem,
-    EdgeReport,
     ExplainResult,
     FunctionResults,
     IterationsReport,
@@ -39,6 +37,7 @@ from cfgraph.console.explanations.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.views.modules import ModuleExplanation, is_module
+from cfgraph.console.views.node_facts import op_description
 from cfgraph.console.views.selection import GraphView, find_node
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
@@ -47,7 +46,7 @@ from cfgraph.ir.library import called_implementation
 from cfgraph.ir.names import first_names
 from cfgraph.ir.role import Role
 from cfgraph.ir.units import format_duration
-from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.reports import Column
@@ -122,8 +121,7 @@ class LoopExplanation:
         cycle = self.cycle
         out.heading(cycle.frame.path, f"loop with {len(cycle.frame.nodes)} nodes")
         out.line(f"  {self.verdict}", "bold")
-        columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
-        out.table(OutputTable(columns, [*self._rows()], headings=False))
+        out.facts(self._rows())
         if not cycle.chain:
             return
         out.line()
@@ -243,16 +241,9 @@ class NodeExplanation:
 
     def report(self) -> NodeReport:
         """Return the member `node` of the document."""
-        facts, work = self.facts, self.unconditional
+        work = self.unconditional
         return NodeReport.from_attributes(
-            facts,
-            name=facts.node.name,
-            op=facts.node.op,
-            predicate=facts.runs.predicate,
-            runs=facts.runs.words,
-            outputs=[*map(_edge_report, facts.outputs)],
-            inputs=[*map(_edge_report, facts.inputs)],
-            mismatched_inputs=facts.mismatched,
+            self.facts,
             run=None if self.outcome is None else self.outcome.report(),
             decides=None if work is None else _work_report(work),
             implementation=self.implementation,
@@ -357,13 +348,13 @@ def _explain(
             return "module", module
     if runs is not None or find_line is not None:
         require_outside_functions(graph, subject)
-    view = selection.view
-    facts = explain_node(view.graph, selection.nodes[0].name)
-    outcome = None if runs is None else runs.outcome(facts.node, in_root=facts.frame == "/")
-    unconditional = _unconditional_work(view.graph, facts)
-    called = called_implementation(graph, facts.node)
-    code = None if find_line is None else find_line(graph, facts.node)
-    function = (view.name, view.results_of(facts.node)) if view.name else None
+    view, node = selection.view, selection.nodes[0]
+    facts = explain_node(view.graph, node.name)
+    outcome = None if runs is None else runs.outcome(node, in_root=facts.frame == "/")
+    unconditional = _unconditional_work(view.graph, node)
+    called = called_implementation(graph, node)
+    code = None if find_line is None else find_line(graph, node)
+    function = (view.name, view.results_of(node)) if view.name else None
     explained = NodeExplanation(facts, unconditional, outcome, full, called, code, module, function)
     return "node", explained
 
@@ -376,9 +367,8 @@ def is_loop(graph: Graph, subject: str) -> bool:
     return named or subject.startswith("/")
 
 
-def _unconditional_work(graph: Graph, facts: Explanation) -> UnconditionalWork | None:
+def _unconditional_work(graph: Graph, node: Node) -> UnconditionalWork | None:
     """Find unconditional work for a predicate, or for the predicate of a Switch."""
-    node = facts.node
     if role_of(node) is Role.SWITCH:
         return unconditional_work(graph, node.inputs[1])
     return unconditional_work(graph, node.output()) if node.readers(0) else None
@@ -399,12 +389,9 @@ def require_outside_functions(graph: Graph, subject: str) -> None:
 
 
 def _print_node(out: Page, facts: Explanation, rows: list[Sequence[Any]]) -> None:
-    op = lookup(facts.node.op)
-    about = (op.__doc__ or "").splitlines()[0] if op else "unknown op"
-    out.heading(f"{facts.node.name}  {facts.node.op}", about)
-    columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
-    out.table(OutputTable(columns, rows, headings=False))
-    if facts.mismatched:
+    out.heading(f"{facts.name}  {facts.op}", op_description(facts.op))
+    out.facts(rows)
+    if facts.mismatched_inputs:
         mismatch = "mismatched inputs: one may be dead while another is live"
         out.line(f"  {mismatch}", "yellow")
     for limit in facts.limits:
@@ -412,33 +399,21 @@ def _print_node(out: Page, facts: Explanation, rows: list[Sequence[Any]]) -> Non
 
 
 def _edge_rows(facts: Explanation, full: bool) -> list[tuple[str, str, str]]:
-    node = facts.runs
     rows = [("frame", facts.frame, "" if facts.frame == "/" else "inside a loop")]
-    rows.append(("live", node.predicate, node.words))
-    if facts.witness and "|" in node.predicate:
+    rows.append(("live", facts.predicate, facts.runs))
+    if facts.witness and "|" in facts.predicate:
         rows.append(("for example", f"with {describe_assignment(facts.witness)}", ""))
-    rows += [("output", edge.name, _edge_condition(edge)) for edge in facts.outputs]
+    rows += [("output", edge.tensor, edge.live) for edge in facts.outputs]
     rows.append(("waits for", facts.waits_for, ""))
-    rows += [("input", edge.name, _edge_condition(edge)) for edge in facts.inputs]
+    rows += [("input", edge.tensor, edge.live) for edge in facts.inputs]
     fed = first_names(facts.fed_by, None if full else _MAX_NAMES)
     rows.append(("fed by", fed or "nothing", ""))
     read = first_names(facts.read_by, None if full else _MAX_NAMES)
     rows.append(("read by", read or "nothing", ""))
     if facts.message is not None:
         rows.append(("message", facts.message, ""))
-    rows.append(("device", facts.device, facts.device_reason))
+    rows.append(("device", facts.device, facts.device_reason or ""))
     return rows
-
-
-def _edge_condition(edge: EdgeCondition) -> str:
-    """Describe the liveness of an edge, which does not run."""
-    if edge.predicate in ("true", "false"):
-        return "always live" if edge.predicate == "true" else "never live"
-    return edge.words.replace("runs when", "live when", 1)
-
-
-def _edge_report(edge: EdgeCondition) -> EdgeReport:
-    return EdgeReport(edge.name, edge.predicate, _edge_condition(edge))
 
 
 def _work_report(work: UnconditionalWork) -> WorkReport:

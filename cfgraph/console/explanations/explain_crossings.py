@@ -10,11 +10,10 @@ from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import structural_errors
-from cfgraph.cli.output import OutputTable, Page
+from cfgraph.cli.output import Page
 from cfgraph.console.explanations.answers import CrossingReport, CrossingsReport
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
-from cfgraph.reports import Column
 
 # the code of a node whose inputs are in different frames
 MIXED_FRAMES: Final = "CFG201"
@@ -47,9 +46,7 @@ class CrossingsExplanation:
         count = len(self.edges)
         edges = f"{count} edge{'s' * (count != 1)}"
         out.heading(self.subject, f"{edges} between different frames; the graph is invalid")
-        columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
-        rows = [row for edge in self.edges for row in _edge_rows(edge)]
-        out.table(OutputTable(columns, [*rows], headings=False))
+        out.facts(row for edge in self.edges for row in _edge_rows(edge))
         out.line(f"  `cfgraph explain {MIXED_FRAMES}` describes frames", "dim")
 
 

@@ -31,8 +31,8 @@ from cfgraph.console.picture.bodies import (
 from cfgraph.console.picture.boxes import PictureBox
 from cfgraph.console.values import value_text
 from cfgraph.console.views.modules import copied_selection, is_module, module_selections
+from cfgraph.console.views.node_facts import op_description, output_types
 from cfgraph.console.views.selection import GraphView, NodeSelection
-from cfgraph.console.views.show_tables import output_types
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import device_label
@@ -135,12 +135,10 @@ def with_module_bodies(
 
 def _op_info(name: str, graph: Graph) -> dict[str, Any]:
     """Describe an op."""
-    op = lookup(name)
+    op, calls = lookup(name), name in graph.functions
+    about = op_description(name, "a call of a function" if calls else "unknown op")
     if op is None:
-        calls = name in graph.functions
-        about = "a call of a function" if calls else "unknown op"
         return {"about": about, "role": "call" if calls else ""}
-    about = (op.__doc__ or "").partition("\n")[0]
     role = op.role.value if op.role else ""
     if issubclass(op, FunctionalOp):
         role = "cluster" if is_cluster_call(op) else "call"

@@ -17,6 +17,7 @@ from cfgraph.analysis.summary import (
     op_support,
 )
 from cfgraph.cli.output import OutputTable, Styled, report_table
+from cfgraph.console.views.node_facts import output_types
 from cfgraph.console.views.selection import GraphView, NodeSelection
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.graph import Graph, Node
@@ -109,20 +110,6 @@ def _liveness_cell(when: LivenessCondition) -> Styled:
     if when.how_often != "sometimes":
         return Styled(when.text, "" if when.how_often == "always" else "red")
     return Styled(when.text, _COLORS[when.group % len(_COLORS)])
-
-
-# a file may claim any number of outputs
-_MAX_OUTPUTS: Final = 1 << 16
-
-
-def output_types(view: GraphView, node: Node) -> list[str]:
-    """Return type and shape of each output of a node."""
-    return [view.type_text(node.output(port)) for port in range(output_ports(node))]
-
-
-def output_ports(node: Node) -> int:
-    """Return the number of outputs to show: those of the op, or those that are read."""
-    return min(node.assumed_output_count, _MAX_OUTPUTS)
 
 
 class FrameRow(Record):

@@ -17,8 +17,8 @@ from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.cli.json_output import Artifact
 from cfgraph.console.graph_files import artifact
 from cfgraph.console.values import value_text
+from cfgraph.console.views.node_facts import output_types
 from cfgraph.console.views.selection import GraphView, function_bodies
-from cfgraph.console.views.show_tables import output_types
 from cfgraph.integrations.model_explorer.identifiers import ARGUMENTS, MAIN, loop_nodes, node_ids
 from cfgraph.integrations.model_explorer.overlays import edge_overlays
 from cfgraph.ir.attrs import TensorValue

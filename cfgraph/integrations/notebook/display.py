@@ -11,7 +11,7 @@ import sys
 import tempfile
 import webbrowser
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import singledispatch
 from pathlib import Path
 from typing import Any, Final
@@ -26,15 +26,14 @@ from cfgraph.console.html_page import HtmlPage
 from cfgraph.console.picture.model import AttributeFormatter, page_bytes, picture_model
 from cfgraph.console.picture.pages import RunRecorder, run_model
 from cfgraph.console.transforms.cluster import print_summary as print_clusters
+from cfgraph.console.views.node_facts import edge_rows, op_description
 from cfgraph.console.views.selection import GraphView, NodeSelection, function_bodies
-from cfgraph.console.views.show_tables import frames_table, functions_table, output_ports
+from cfgraph.console.views.show_tables import frames_table, functions_table
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import first_names
 from cfgraph.limits import limited
-from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.cluster.formation.report import Clustering
 from cfgraph.passes.extract import Extraction
 from cfgraph.passes.outcome import Report
@@ -50,7 +49,6 @@ _MAX_BYTES: Final = 4_000_000
 _MAX_SECONDS: Final = 10.0
 _HEIGHT: Final = 520
 _MAX_OPS: Final = 40
-_MAX_READERS: Final = 8
 
 
 @singledispatch
@@ -97,30 +95,12 @@ def _(timeline: RunTimeline) -> str:
 
 @_print.register
 def _(node: Node, out: Page) -> None:
-    op = lookup(node.op)
-    out.heading(f"{node.name}  {node.op}", (op.__doc__ or "").partition("\n")[0] if op else "")
-    columns = [Column("fact", style="dim"), Column("value", style="cyan"), Column("more")]
-    out.table(OutputTable(columns, [*_node_facts(node)], headings=False))
-
-
-def _node_facts(node: Node) -> Iterator[tuple[str, str, str]]:
-    """Yield a row per device, edge, and attribute; a node does not know its graph."""
-    if node.device:
-        yield "device", node.device, ""
-    for slot, item in enumerate(node.inputs):
-        yield f"input {slot}", item.name, str(item.dtype or "?")
-    for source in node.controls:
-        yield "after", f"^{source.name}", ""
-    for port in range(output_ports(node)):
-        output = node.output(port)
-        readers = [*dict.fromkeys(use.node.name for use in node.readers(port))]
-        read = f"  read by {first_names(readers, _MAX_READERS)}" if readers else ""
-        yield f"output {port}", output.name, f"{output.dtype or '?'}{read}"
-    for reader in node.control_readers:
-        yield "before", f"^{reader.name}", ""
+    out.heading(f"{node.name}  {node.op}", op_description(node.op, unknown=""))
+    device = [("device", node.device, "")] if node.device else []
+    edges = edge_rows(node, lambda item: str(item.dtype or "?"))  # a node does not know its graph
     texts = AttributeFormatter()
-    for name, value in sorted(node.attrs.items()):
-        yield "attr", name, texts.text(value)
+    attrs = (("attr", name, texts.text(value)) for name, value in sorted(node.attrs.items()))
+    out.facts([*device, *edges, *attrs])
 
 
 @_print.register
