@@ -167,35 +167,26 @@ def test_what_follows_a_loop_follows_what_its_rounds_wait_for() -> None:
     assert before.of[found["more"]] == 0
 
 
-def test_what_a_round_does_not_wait_for_may_come_after_the_loop() -> None:
-    # a second variable waits for the effect, and leaves the loop by an Exit of its own
-    loose = (
-        LOOP.replace("CONTROL", "").replace("OTHER", ", ^left")
-        + """
+# a second variable waits for the effect, and leaves the loop by an Exit of its own
+LOOSE = (
+    LOOP.replace("CONTROL", "").replace("OTHER", ", ^left")
+    + """
     e2 = Enter(zero) {frame_name="loop"}
     m2 = Merge(e2, n2)
     s2 = Switch(m2, c)
     i2 = Identity(s2:1, ^more)
     n2 = NextIteration(i2)
     left = Exit(s2)
-    """
-    )
-    assert races(VARIABLE, loose) == [("more", "after"), ("more",)]
+"""
+)
+
+
+def test_what_a_round_does_not_wait_for_may_come_after_the_loop() -> None:
+    assert races(VARIABLE, LOOSE) == [("more", "after"), ("more",)]
 
 
 def test_the_rounds_of_one_variable_may_wait_for_those_of_another() -> None:
-    chained = (
-        LOOP.replace("CONTROL", "").replace("OTHER", ", ^left")
-        + """
-    e2 = Enter(zero) {frame_name="loop"}
-    m2 = Merge(e2, n2)
-    s2 = Switch(m2, c)
-    i2 = Identity(s2:1, ^more)
-    n2 = NextIteration(i2)
-    left = Exit(s2)
-    """
-    )
-    assert races(VARIABLE, chained.replace("Less(m, bound)", "Less(m, m2)")) == []
+    assert races(VARIABLE, LOOSE.replace("Less(m, bound)", "Less(m, m2)")) == []
 
 
 def test_an_access_that_no_back_edge_waits_for_races_with_the_next_iteration() -> None:

@@ -33,39 +33,6 @@ def value(found: cfgraph.Graph, **feeds: Any) -> list[float]:
     return list(np.asarray(result).tolist())
 
 
-def test_handles_in_primitives_become_values() -> None:
-    found, reasons = frozen("""
-        s = Switch(v, p)
-        w = Switch(v, p)
-        read = ReadVariableOp(s:1) {dtype=float32}
-        other = ReadVariableOp(w:0) {dtype=float32}
-        negative = Neg(other)
-        m = Merge(read, negative)
-        zero = Const() {dtype=int32, value=int32[]:0}
-        i/Enter = Enter(zero) {frame_name="loop"}
-        x/Enter = Enter(x) {frame_name="loop"}
-        v/Enter = Enter(v) {frame_name="loop", is_constant=true}
-        i/Merge = Merge(i/Enter, i/Next)
-        x/Merge = Merge(x/Enter, x/Next)
-        two = Const(^i/Merge) {dtype=int32, value=int32[]:2}
-        less = Less(i/Merge, two)
-        cond = LoopCond(less)
-        i/Switch = Switch(i/Merge, cond)
-        x/Switch = Switch(x/Merge, cond)
-        one = Const(^i/Switch) {dtype=int32, value=int32[]:1}
-        i/Add = AddV2(i/Switch:1, one)
-        x/Read = ReadVariableOp(v/Enter) {dtype=float32}
-        x/Add = AddV2(x/Switch:1, x/Read)
-        i/Next = NextIteration(i/Add)
-        x/Next = NextIteration(x/Add)
-        x/Exit = Exit(x/Switch)
-        y = AddV2(m, x/Exit)
-    """)
-    assert reasons == {"v": ""}
-    assert value(found, p=True, x=[10.0, 10.0]) == [13.0, 16.0]
-    assert value(found, p=False, x=[10.0, 10.0]) == [11.0, 12.0]
-
-
 def test_questions_about_a_variable_are_answered() -> None:
     found, reasons = frozen(
         """

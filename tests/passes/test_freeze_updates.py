@@ -87,47 +87,6 @@ def _initialized_run(found: cfgraph.Graph, fetch: str) -> Any:
     return value
 
 
-def test_an_update_stays_if_one_that_stays_reads_it() -> None:
-    text = """
-        x = Placeholder() {dtype=float32, shape=[]}
-        u = VarHandleOp() {dtype=float32, shape=[], shared_name="u"}
-        v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
-        first = AssignAddVariableOp(u, x) {dtype=float32}
-        u/read = ReadVariableOp(u, ^first) {dtype=float32}
-        second = AssignVariableOp(v, u/read) {dtype=float32}
-        y = ReadVariableOp(v, ^second) {dtype=float32}
-    """
-    found, values = graph(text), {"u": 1.0, "v": 5.0}
-    report = cfgraph.freeze(found, values, outputs=["y"], drop_updates=True)
-    assert report.updates == ()
-    assert {"first", "second"} <= {node.name for node in found}
-
-
-def test_an_update_that_the_next_iteration_reads_stays() -> None:
-    found = graph("""
-        n = Placeholder() {dtype=int32, shape=[]}
-        v = VarHandleOp() {dtype=int32, shape=[], shared_name="v"}
-        zero = Const() {dtype=int32, value=int32[]:0}
-        i/Enter = Enter(zero) {frame_name="loop"}
-        n/Enter = Enter(n) {frame_name="loop", is_constant=true}
-        v/Enter = Enter(v) {frame_name="loop", is_constant=true}
-        i/Merge = Merge(i/Enter, i/Next)
-        read = ReadVariableOp(v/Enter, ^i/Merge) {dtype=int32}
-        less = Less(i/Merge, n/Enter)
-        cond = LoopCond(less)
-        i/Switch = Switch(i/Merge, cond)
-        one = Const(^i/Switch) {dtype=int32, value=int32[]:1}
-        i/Add = AddV2(i/Switch:1, one)
-        add = AddV2(read, i/Add)
-        assign = AssignVariableOp(v/Enter, add) {dtype=int32}
-        i/Next = NextIteration(add, ^assign)
-        i/Exit = Exit(i/Switch)
-    """)
-    report = cfgraph.freeze(found, {"v": 0}, outputs=["i/Exit"], drop_updates=True)
-    assert report.updates == ()
-    assert "assign" in found
-
-
 def test_an_update_through_a_reference_that_is_read_stays() -> None:
     references = graph("""
         x = Placeholder() {dtype=float32, shape=[]}
@@ -162,45 +121,3 @@ def test_an_update_in_a_branch_goes_and_the_branch_stays() -> None:
     session = cfgraph.Session(found)
     assert session.run(["y"], {"x": 2.0, "p": True}) == [-6.0]
     assert session.run(["y"], {"x": 2.0, "p": False}) == [6.0]
-
-
-def test_what_waits_for_an_update_in_a_branch_stays_in_that_branch() -> None:
-    found = graph("""
-        x = Placeholder() {dtype=float32, shape=[]}
-        p = Placeholder() {dtype=bool, shape=[]}
-        v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
-        s = Switch(x, p)
-        h = Switch(v, p)
-        add = AssignAddVariableOp(h:1, s:1) {dtype=float32}
-        then = Identity(x, ^add)
-        else = Neg(s:0)
-        m = Merge(else, then)
-    """)
-    cfgraph.freeze(found, {"v": 3.0}, outputs=["m:1"], drop_updates=True)
-    session = cfgraph.Session(found)
-    assert session.run(["m", "m:1"], {"x": 2.0, "p": True}) == [2.0, 1]
-    assert session.run(["m", "m:1"], {"x": 2.0, "p": False}) == [-2.0, 0]
-
-
-def test_an_update_in_a_loop_leaves_its_reader_in_the_loop() -> None:
-    found = graph("""
-        n = Placeholder() {dtype=int32, shape=[]}
-        v = VarHandleOp() {dtype=int32, shape=[], shared_name="v"}
-        zero = Const() {dtype=int32, value=int32[]:0}
-        i/Enter = Enter(zero) {frame_name="loop"}
-        n/Enter = Enter(n) {frame_name="loop", is_constant=true}
-        v/Enter = Enter(v) {frame_name="loop", is_constant=true}
-        i/Merge = Merge(i/Enter, i/Next)
-        less = Less(i/Merge, n/Enter)
-        cond = LoopCond(less)
-        i/Switch = Switch(i/Merge, cond)
-        count = AssignAddVariableOp(v/Enter, i/Switch:1) {dtype=int32}
-        one = Const(^count) {dtype=int32, value=int32[]:1}
-        i/Add = AddV2(i/Switch:1, one)
-        i/Next = NextIteration(i/Add)
-        i/Exit = Exit(i/Switch)
-        y = Neg(i/Exit)
-    """)
-    cfgraph.freeze(found, {"v": 0}, outputs=["y"], drop_updates=True)
-    assert "v" not in found
-    assert cfgraph.Session(found).run(["y"], {"n": 5}) == [-5]
