@@ -157,7 +157,7 @@ def decode(head: bytes, payload: Any) -> Any:
     return values[0]
 
 
-def decode_all(head: bytes, payload: Any) -> list[Any]:
+def decode_all(head: bytes | memoryview, payload: Any) -> list[Any]:
     """The values of a head and their payload, as those of `decode`."""
     decoder = _Decoder(memoryview(head), payload)
     values: list[Any] = []
@@ -218,14 +218,12 @@ class _Decoder:
             raise DecodeError("malformed value: unknown dimensions")
         return dims
 
-    def _take(self, size: int) -> Any:
-        """The next bytes of the payload, with their padding."""
+    def _skip(self, size: int) -> None:
+        """Pass the next bytes of the payload, and their padding."""
         end = self.offset + size
         if end > len(self.payload):
             raise DecodeError("malformed value: the payload is too short")
-        data = self.payload[self.offset : end]
         self.offset = min(end + -size % _ALIGNMENT, len(self.payload))
-        return data
 
     def none(self, _: int) -> None:
         """A dead token, or an element of a list without a value."""
@@ -238,8 +236,9 @@ class _Decoder:
         if element.hasobject:
             raise DecodeError(f"malformed value: an array of {dtype}")
         reserve_array(dims, element.itemsize, "a received value")
-        data = self._take(prod(dims) * element.itemsize)
-        return np.frombuffer(data, np.uint8).view(element).reshape(dims)
+        offset = self.offset
+        self._skip(prod(dims) * element.itemsize)
+        return np.ndarray(dims, element, self.payload, offset)
 
     def scalar(self, _: int) -> Any:
         """A scalar, whose bytes are in the head."""
@@ -256,7 +255,9 @@ class _Decoder:
         size = self._number()
         if size < 0:
             raise DecodeError(f"malformed value: a string of {size} bytes")
-        return bytes(self._take(size))
+        start = self.offset
+        self._skip(size)
+        return bytes(self.payload[start : start + size])
 
     def objects(self, depth: int) -> Any:
         """An array of strings or variants."""

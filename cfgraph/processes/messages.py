@@ -1,6 +1,6 @@
 """Messages between processes: a JSON header and arrays, length-prefixed on a private socket.
 
-    magic "cfg1" │ length of the head │ length of the payload │ head │ payload
+    magic "cfg1" │ length of the head │ length of the payload │ payload │ head
 
 Head and payload are those of several values: the text of the header, and arrays. Descriptors of
 open files follow the message that announces them.
@@ -25,7 +25,7 @@ _MAGIC: Final = b"cfg1"
 # of the head and the payload of a message
 _MAX_HEAD_BYTES: Final = 1 << 26
 _MAX_BODY_BYTES: Final = 1 << 34
-# a shorter body is sent with its header
+# a shorter payload is sent with its head
 _SMALL_BYTES: Final = 1 << 16
 _MAX_DESCRIPTORS: Final = 253
 
@@ -56,9 +56,9 @@ def send(connection: socket.socket, message: ProcessMessage, deadline: float | N
     size = sum(map(len, parts))
     prefix = _PREFIX.pack(_MAGIC, len(head), size)
     if size <= _SMALL_BYTES:
-        prefix, head, parts = b"".join([prefix, head, *parts]), b"", []
+        prefix, head, parts = b"".join([prefix, *parts, head]), b"", []
     try:
-        for part in (prefix, head, *parts):
+        for part in (prefix, *parts, head):
             _limit(connection, deadline)
             connection.sendall(part)
     except (BrokenPipeError, ConnectionResetError):
@@ -94,10 +94,10 @@ def receive(
     magic, head_size, body_size = _PREFIX.unpack(prefix)
     if magic != _MAGIC or head_size > _MAX_HEAD_BYTES or body_size > max_bytes:
         raise MessageError(f"a message cannot start with {bytes(prefix[:16])!r}")
-    head = _read(connection, head_size, deadline)
-    body = _read(connection, body_size, deadline)
+    body = _read(connection, body_size + head_size, deadline)
     try:
-        text, *arrays = decode_all(bytes(head), np.frombuffer(body, np.uint8))
+        payload = np.frombuffer(body, np.uint8, body_size)
+        text, *arrays = decode_all(body[body_size:], payload)
         document = json.loads(text)
         names = document["arrays"]
         return ProcessMessage(dict(document["header"]), dict(zip(names, arrays, strict=True)))
