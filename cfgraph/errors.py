@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
-from cfgraph.reports import Keywords, Maybe, Positive, Record
+from cfgraph.reports import Column, Keywords, Maybe, Positive, Record
 
 # hostile files contain names of megabytes
 _MAX_SHOWN: Final = 10_000
@@ -43,7 +43,7 @@ class ConditionInput(Record):
 class LoopState(Record):
     """Values that the condition of a loop read in its last iterations."""
 
-    name: str
+    loop: Annotated[str, Column("name")]
     condition: str  #: The node of the condition.
     iterations: tuple[int, ...]  #: The iterations of `values`, the last one last.
     inputs: tuple[ConditionInput, ...]
@@ -51,7 +51,7 @@ class LoopState(Record):
     def lines(self) -> Iterator[str]:
         """The state as lines of a message."""
         numbers = ", ".join(map(str, self.iterations))
-        yield f"condition '{self.condition}' of loop '{self.name}', in iterations {numbers}, reads"
+        yield f"condition '{self.condition}' of loop '{self.loop}', in iterations {numbers}, reads"
         for item in self.inputs:
             text = ", ".join(item.values) if item.changes else f"{item.values[-1]}, unchanged"
             yield f"  '{item.tensor}': {text}"

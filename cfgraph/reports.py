@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from math import isfinite, isnan
+from threading import RLock
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -35,13 +36,15 @@ from typing import (
 
 # JSON readers that use doubles lose digits of larger integers
 _MAX_EXACT_INT: Final = 2**53
+# a report may be made while another thread makes the first one of its class
+_GENERATING: Final = RLock()
 
 
 class Presence(Enum):
     """How a document has the member of a field, in a type's annotation.
 
-    An `OMITTED` one is absent if it is None, an `OPTIONAL` one is never absent, but may be one day,
-    and in place of an `INLINE` one are its own members.
+    An `OMITTED` one is absent if it is None, an `OPTIONAL` one is not required by the schema, and
+    in place of an `INLINE` one are its own members.
     """
 
     omitted = "omitted"
@@ -79,9 +82,11 @@ class Record:
 
     def __new__(cls, *values: Any, **members: Any) -> Any:
         """Create an instance without values, for the generated `__init__`."""
-        for kind in reversed(cls.__mro__[:-1]):
-            if "__dataclass_fields__" not in vars(kind):
-                dataclass(kind)
+        if "__init__" not in vars(cls):
+            with _GENERATING:
+                for kind in reversed(cls.__mro__[:-1]):
+                    if "__init__" not in vars(kind):
+                        dataclass(kind)
         return super().__new__(cls)
 
     @classmethod

@@ -41,6 +41,10 @@ from cfgraph.runtime.engines import ExecutorReport
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+DESCRIPTION = (
+    "A field may be added without another number of the schema; none is taken away or given another"
+    " type. Integers beyond 2^53 are strings, as are NaN and infinities."
+)
 ENVELOPE = "urn:cfgraph:envelope:1"
 JSON_TYPES: dict[Any, str] = {
     str: "string",
@@ -248,7 +252,7 @@ def envelope_schema() -> Schema:
         "$schema": DRAFT,
         "$id": ENVELOPE,
         "title": "What every command of cfgraph answers with under --json",
-        "description": " ".join((Document.__doc__ or "").split()),
+        "description": DESCRIPTION,
         **writer.object(Document),
         "$defs": definitions,
     }

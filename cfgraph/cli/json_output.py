@@ -40,9 +40,7 @@ class ToolVersion(Record):
 
 
 class Document(Record):
-    """A field may be added without another number of the schema; none is taken away or given
-    another type. Integers beyond 2^53 are strings, as are NaN and infinities.
-    """
+    """The output of a command."""
 
     schema: str  #: The command and the number of its schema, as in cfgraph.check/1.
     tool: ToolVersion
