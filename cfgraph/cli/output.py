@@ -77,11 +77,6 @@ class OutputTable:
         ]
         return self.without(empty) if empty else self
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the rows as JSON objects."""
-        keys = [column.key for column in self.columns]
-        return [dict(zip(keys, row, strict=True)) for row in self.rows]
-
 
 def report_table(
     kind: type, reports: Iterable[Any], *names: str, headings: bool = True

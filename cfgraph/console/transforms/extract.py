@@ -12,7 +12,7 @@ from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
-from cfgraph.cli.output import OutputTable, Page, report_table
+from cfgraph.cli.output import Page, report_table
 from cfgraph.cli.pass_options import ExtractOptions
 from cfgraph.cli.transform_options import ComparedRuns, RunInputs
 from cfgraph.console.comparison_inputs import PreparedInputs, prepare_inputs
@@ -247,12 +247,6 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         )
         return cls(graph, options, report, before, cut)
 
-    def rows(self) -> OutputTable:
-        """The inputs of the part, without the new names if none changed."""
-        unchanged = all(old == new for old, new in self.report.inputs.items())
-        tensor = () if unchanged else ("tensor",)
-        return report_table(CutInput, self.inputs(), "input", *tensor, "type", "value")
-
     def inputs(self) -> Iterator[CutInput]:
         """Yield the inputs of the part."""
         graph, values = self.graph, self.cut.values
@@ -279,11 +273,12 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
 
     def show(self, out: Page) -> None:
         """Print the inputs, the loops that are kept whole, and the outputs."""
-        report, inputs = self.report, self.rows()
+        report, inputs = self.report, [*self.inputs()]
         frame = f", one iteration of {report.frame}" if report.frame != "/" else ""
         out.heading("extracted", f"{len(self.graph)} of {self.before} nodes{frame}")
-        if inputs.rows:
-            out.table(inputs)
+        if inputs:
+            renamed = ["tensor"] * any(item.input != item.tensor for item in inputs)
+            out.table(report_table(CutInput, inputs, "input", *renamed, "type", "value"))
         if report.loops:
             out.line(f"loops kept whole: {', '.join(report.loops)}")
         out.line(f"outputs: {', '.join(report.outputs)}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 from cfgraph.cli.options import split_names
-from cfgraph.cli.output import OutputTable, Page, report_table
+from cfgraph.cli.output import Page, report_table
 from cfgraph.cli.pass_options import FreezeOptions
 from cfgraph.cli.transform_options import ComparedRuns
 from cfgraph.console.comparison_inputs import require_restored
@@ -126,11 +126,6 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
             *PassResult.notes(self),
             *([f"note: a frozen graph has no signature: {lost}"] * bool(lost)),
         ]
-
-    def rows(self) -> OutputTable:
-        """The variables."""
-        names = ("name", "type", "bytes", "constant", "reason")
-        return report_table(VariableReport, self.variables(), *names)
 
     def variables(self) -> list[VariableReport]:
         """The variables, for the document."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Self
 
-from cfgraph.cli.output import OutputTable, Page, note, report_table
+from cfgraph.cli.output import Page, note, report_table
 from cfgraph.cli.pass_options import LowerOptions
 from cfgraph.cli.transform_options import ComparedRuns
 from cfgraph.console.documents import OpChange, OpChanges, RunsReport, Warnings
@@ -58,10 +58,6 @@ class Lowering(PassResult[LowerOptions, Report]):
         report = lower(graph, functions=functions, keep_calls=keep_calls, unfuse=options.unfuse)
         return cls(graph, options, report)
 
-    def rows(self) -> OutputTable:
-        """The ops whose number changed."""
-        return report_table(OpChange, _op_changes(self.report), "op", "before", "after")
-
     def summary(self) -> RewriteSummary:
         """The numbers of lowered nodes, and of all nodes before and after."""
         return RewriteSummary(self.report.rewrites, *node_totals(self.report))
@@ -72,14 +68,14 @@ class Lowering(PassResult[LowerOptions, Report]):
 
     def show(self, out: Page) -> None:
         """Print the ops, and the total."""
-        rewrites, table = self.report.rewrites, self.rows()
+        rewrites, changes = self.report.rewrites, _op_changes(self.report)
         if not rewrites:
             out.line("nothing to lower")
             return
         kind = "" if self.options.unfuse else "functional "
         out.heading(f"lowered {rewrites} {kind}node{'s' * (rewrites != 1)}")
-        table.rows.append(("total", *node_totals(self.report)))
-        out.table(table)
+        changes.append(OpChange("total", *node_totals(self.report)))
+        out.table(report_table(OpChange, changes, "op", "before", "after"))
 
 
 def _op_changes(report: Report) -> list[OpChange]:

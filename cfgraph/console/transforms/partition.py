@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from cfgraph.analysis.partitions import DevicePartition, MessageRoute, Partitions, device_partitions
-from cfgraph.cli.output import OutputTable, Page
+from cfgraph.cli.output import Page
 from cfgraph.cli.pass_options import PartitionOptions
 from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.documents import RunsReport, Warnings
@@ -84,10 +84,6 @@ class PartitionedGraph(PassResult[PartitionOptions, Partitioning]):
         """The path of the placement."""
         return options.dump_placement
 
-    def rows(self) -> OutputTable:
-        """The devices, with their nodes and messages."""
-        return partitions_table(self.parts)
-
     def summary(self) -> PartitionSummary:
         """The numbers of devices, nodes, and messages."""
         parts = self.parts
@@ -114,7 +110,7 @@ class PartitionedGraph(PassResult[PartitionOptions, Partitioning]):
         devices = f"{len(parts.parts)} device{'s' * (len(parts.parts) != 1)}"
         messages = _messages(parts)
         out.heading("partitioned", f"{devices}, {messages} message{'s' * (messages != 1)}")
-        out.table(self.rows())
+        out.table(partitions_table(parts))
         if parts.routes:
             out.line()
             out.heading("messages")
