@@ -15,11 +15,11 @@ from cfgraph.extension_index import EXTENSIONS
 
 # kinds, and the protocol of each
 COMPILER: Final = "compiler"  # ClusterCompiler, runtime/cluster_runner.py
-DEVICE: Final = "device"  # DeviceBackend, runtime/engines.py
-ENGINE: Final = "engine"  # Engine, runtime/engines.py, by its name
+DEVICE: Final = "device"  # DeviceBackend, runtime/preparation/engines.py
+ENGINE: Final = "engine"  # Engine, runtime/preparation/engines.py, by its name
 SESSION_OPTION: Final = "session option"  # Engine, by the option of a session that requests it
 OPTIONS: Final = "options"  # OptionGroup of `run`, with `make_engine`, by the name of the engine
-TIER: Final = "tier"  # Tier, runtime/engines.py
+TIER: Final = "tier"  # Tier, runtime/preparation/engines.py
 MODULES: Final = "modules"  # functions that run and read the module of an XlaCallModule
 NODE_DATA: Final = "node data"  # writers of data per node of a graph, by command
 CONVERTER: Final = "converter"  # functions that write a graph as another program, by suffix

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import cfgraph.backends
 import cfgraph.console
-import cfgraph.runtime.engines
+import cfgraph.runtime.preparation.engines
 from cfgraph.cli.json_output import Artifact, Document, InputFile
 from cfgraph.console.documents import (
     ChangedNodeReport,
@@ -37,7 +37,7 @@ from cfgraph.reports import (
     split_annotation,
     union_types,
 )
-from cfgraph.runtime.engines import ExecutorReport
+from cfgraph.runtime.run_executor import ExecutorReport
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -163,7 +163,7 @@ class SchemaWriter:
 
 def _executor_fields(owner: Any) -> Iterator[tuple[Field, bool]]:
     """Yield the members that executors add to a report."""
-    for module in (cfgraph.runtime.engines, *_modules(cfgraph.backends)):
+    for module in (cfgraph.runtime.preparation.engines, *_modules(cfgraph.backends)):
         for kind in vars(module).values():
             is_own = isinstance(kind, type) and kind.__module__ == module.__name__
             if is_own and "member" in vars(kind) and kind.explains is owner.explains:

@@ -52,9 +52,9 @@ HEAVY = {
     ),
     *("IPython", "anyio", "cupy", "jax", "jaxlib", "jsonschema", "mcp", "ray", "tensorflow"),
 }
-# files that name each other's types: a tensor's operators add nodes by its builder, a memory that
-# is full lets its swapper make room in it, and an engine receives the options of its session
-TYPE_CYCLES = {"cfgraph.build", "cfgraph.runtime", "cfgraph.runtime.memory"}
+# files that name each other's types: a tensor's operators add nodes by its builder, and a
+# memory that is full lets its swapper make room in it
+TYPE_CYCLES = {"cfgraph.build", "cfgraph.runtime.memory"}
 
 # begins the comment of a module that imports inside of functions, and says why
 LATE = "# late imports: "

@@ -20,7 +20,7 @@ from cfgraph.ir.units import parse_byte_size
 if TYPE_CHECKING:
     from cfgraph.passes.place.rules import PlacementRules
     from cfgraph.runtime.cost_model import CostModel
-    from cfgraph.runtime.engines import Engine
+    from cfgraph.runtime.preparation.engines import Engine
 
 CLOCKS: Final = ("real", "virtual")
 # digits of a number of threads

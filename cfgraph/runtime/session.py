@@ -26,10 +26,10 @@ from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.engines import Engine, RunExecutor, TierRun
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
+from cfgraph.runtime.preparation.engines import Engine, TierRun
 from cfgraph.runtime.preparation.executors import Executors, fetched_values
 from cfgraph.runtime.preparation.prepare import DEFAULT_DEVICE
 from cfgraph.runtime.preparation.prepared_runs import PreparedRun, PreparedRuns, RunResult
@@ -40,6 +40,7 @@ from cfgraph.runtime.preparation.run_config import (
     require_state,
 )
 from cfgraph.runtime.preparation.run_names import NameResolver, fetch_names
+from cfgraph.runtime.run_executor import RunExecutor
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.trace.recording import RunTimeline
 

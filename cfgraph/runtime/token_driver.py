@@ -22,9 +22,9 @@ from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.engine.token_trace import trace_wrapper
-from cfgraph.runtime.engines import ExecutorReport, GpuReport
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryOwner
 from cfgraph.runtime.memory.instrument import MemoryInstrumentation, memory_owners
+from cfgraph.runtime.run_executor import ExecutorReport, GpuReport
 from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer, Observer
 from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
 

@@ -10,7 +10,8 @@ import pytest
 import cfgraph
 from cfgraph.errors import UsageError
 from cfgraph.extension_index import EXTENSIONS
-from cfgraph.runtime.engines import Engine, ExecutorReport
+from cfgraph.runtime.preparation.engines import Engine
+from cfgraph.runtime.run_executor import ExecutorReport
 from cfgraph.runtime.token_driver import TokenDriver
 from tests.conformance import recorded
 from tests.sampled import sampled

@@ -12,7 +12,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.runtime.engine.references import dereference
-from cfgraph.runtime.engines import Engine
+from cfgraph.runtime.preparation.engines import Engine
 from tests.conformance import recorded
 from tests.sampled import sampled
 

@@ -23,9 +23,9 @@ from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.engine.propagate import Fire, Iteration, Send
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.engines import ExecutorReport, GpuReport
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, gpu_out_of_memory
 from cfgraph.runtime.memory.swapping import SwapCopier
+from cfgraph.runtime.run_executor import ExecutorReport, GpuReport
 from cfgraph.runtime.token_driver import TokenDriver
 from cfgraph.runtime.trace.events import CopyTimer, Observer
 

@@ -12,8 +12,8 @@ from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.engines import DeviceFacts
 from cfgraph.runtime.memory.accounting import MemoryMeter
+from cfgraph.runtime.preparation.engines import DeviceFacts
 from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.trace.events import Observer
 

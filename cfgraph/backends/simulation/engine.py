@@ -10,10 +10,11 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.engine.step import RunStep, State
-from cfgraph.runtime.engines import Engine, RunExecutor
 from cfgraph.runtime.memory.accounting import MemoryMeter
+from cfgraph.runtime.preparation.engines import Engine
 from cfgraph.runtime.preparation.prepare import PlannedRun
 from cfgraph.runtime.preparation.run_config import RunConfig
+from cfgraph.runtime.run_executor import RunExecutor
 from cfgraph.runtime.trace.events import Observer
 
 

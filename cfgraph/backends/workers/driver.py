@@ -41,7 +41,7 @@ from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.engines import ExecutorReport
+from cfgraph.runtime.run_executor import ExecutorReport
 from cfgraph.runtime.trace.events import Observer
 
 LOST_VARIABLES_CODE: Final = "CFG721"

@@ -8,8 +8,8 @@ from cfgraph.backends.workers.driver import RemoteRun
 from cfgraph.backends.workers.workers import Workers
 from cfgraph.errors import UsageError
 from cfgraph.runtime.engine.step import RunStep, State
-from cfgraph.runtime.engines import Engine
 from cfgraph.runtime.memory.accounting import MemoryMeter
+from cfgraph.runtime.preparation.engines import Engine
 from cfgraph.runtime.preparation.prepare import PlannedRun
 from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.trace.events import Observer

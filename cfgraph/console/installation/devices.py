@@ -15,7 +15,7 @@ from cfgraph.extensions import DEVICE, extension, extension_names
 from cfgraph.ir.units import format_byte_size
 from cfgraph.limits import machine_memory
 from cfgraph.reports import Column, Count, DocumentResult, Record
-from cfgraph.runtime.engines import DeviceFacts
+from cfgraph.runtime.preparation.engines import DeviceFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,10 @@ from cfgraph.reports import (
 )
 from cfgraph.runtime.cluster_runner import Cluster, ClusterRunner
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.engines import ExecutorReport
 from cfgraph.runtime.feeds.case_files import write_array
 from cfgraph.runtime.preparation.prepared_runs import RunResult
 from cfgraph.runtime.restore import save_variables
+from cfgraph.runtime.run_executor import ExecutorReport
 
 if TYPE_CHECKING:
     from cfgraph.console.ci_formats import CiReport

@@ -34,8 +34,8 @@ from cfgraph.runtime.compiled.stored_code import decode, encode, encode_reason
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.engines import ExecutorReport
 from cfgraph.runtime.program import GeneratedCode, NotCompiled
+from cfgraph.runtime.run_executor import ExecutorReport
 from cfgraph.runtime.token_driver import TokenDriver
 from cfgraph.stack_position import (
     LOCATORS,

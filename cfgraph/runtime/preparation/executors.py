@@ -17,10 +17,11 @@ from cfgraph.runtime.engine.deadlock import explain_dead_fetch, explain_missing_
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.step import RunStep, State
-from cfgraph.runtime.engines import RunExecutor, device_backends
 from cfgraph.runtime.memory.accounting import MemoryMeter
+from cfgraph.runtime.preparation.engines import device_backends, make_engine
 from cfgraph.runtime.preparation.prepare import PlannedRun
 from cfgraph.runtime.preparation.run_config import RunConfig
+from cfgraph.runtime.run_executor import RunExecutor
 from cfgraph.runtime.token_driver import TokenDriver
 from cfgraph.runtime.trace.events import Observer
 
@@ -76,7 +77,7 @@ class Executors:
 
     def __init__(self, config: RunConfig, state: State | None, meter: MemoryMeter | None) -> None:
         self.config, self.meter = config, meter
-        self.engine = config.make_engine()
+        self.engine = make_engine(config)
         self.state = self.engine.start_session(config, state)
         is_random = config.schedule == "random"
         self.random = random.Random(config.schedule_seed) if is_random else None

@@ -19,12 +19,13 @@ from cfgraph.runtime.blas_threads import auto_threads
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CacheEntry, CodeCache
 from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.engines import ExecutorReport, RunExecutor, Tier, TierRun, device_backends
 from cfgraph.runtime.memory.accounting import DeviceMemory
+from cfgraph.runtime.preparation.engines import Tier, TierRun, device_backends
 from cfgraph.runtime.preparation.executors import Executors
 from cfgraph.runtime.preparation.prepare import PlannedRun, plan_run
 from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.preparation.run_names import inline_partly_needed
+from cfgraph.runtime.run_executor import ExecutorReport, RunExecutor
 from cfgraph.runtime.trace.events import Observer
 
 # the oldest prepared runs of a session are dropped above this

@@ -13,18 +13,14 @@ from cfgraph.extensions import (
     AUTO,
     COMPILED,
     COMPILER,
-    ENGINE,
-    SESSION_OPTION,
     TOKENS,
     engine_names,
-    extension,
     extension_names,
 )
 from cfgraph.ir.devices import is_gpu
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.engines import Engine
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.trace.events import Observer
@@ -44,7 +40,7 @@ class RunConfig:
     seed: int = 0
     costs: CostModel | None = None
     jit: str | None = None
-    engine: str | Engine | None = None
+    engine: Any = None
     lazy: bool = False
     regions: bool = False
     memory: Mapping[str, int] | None = None
@@ -60,7 +56,7 @@ class RunConfig:
             message = f"unknown schedule {self.schedule!r}"
             raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
         engines = engine_names()
-        if not isinstance(self.engine, Engine | None) and self.engine not in engines:
+        if isinstance(self.engine, str) and self.engine not in engines:
             message = f"unknown engine {self.engine!r}"
             raise UsageError(message, hint=f"one of {', '.join(engines)}")
         if self.rules != PlacementRules() and len(self.devices) < 2:
@@ -82,18 +78,6 @@ class RunConfig:
         if isinstance(workers, int | str):
             hint = "workers=cfgraph.Processes(2), or a cfgraph.Ray"
             raise UsageError(f"workers is {workers!r}, expected a Processes or a Ray", hint=hint)
-
-    def make_engine(self) -> Engine:
-        """The engine that the session requests: an object, or by its name or its option."""
-        if isinstance(self.engine, Engine):
-            return self.engine
-        requested = [x for x in extension_names(SESSION_OPTION) if getattr(self, x) is not None]
-        engine: type[Engine] = Engine
-        if requested:
-            engine = extension(SESSION_OPTION, requested[0])
-        elif self.engine in extension_names(ENGINE):
-            engine = extension(ENGINE, self.engine)
-        return engine()
 
     @property
     def is_auto(self) -> bool:
@@ -136,9 +120,7 @@ def require_state(value: object) -> None:
         raise UsageError(f"state is {value!r}, expected a State", hint=hint)
 
 
-def current_options(
-    engine: str | Engine | None, jit: str | None, *, regions: bool
-) -> tuple[str | Engine | None, str | None, bool]:
+def current_options(engine: Any, jit: str | None, *, regions: bool) -> tuple[Any, str | None, bool]:
     """The options that the deprecated ones of `Session` stand for; warns its caller about these."""
     compilers = extension_names(COMPILER)
     if jit is not None or regions:

@@ -6,105 +6,22 @@ that derives from `Engine` and a line of its `PROVIDES` (`extensions.py`).
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from cfgraph.errors import UsageError
-from cfgraph.extensions import DEVICE, extension, extension_names
+from cfgraph.extensions import DEVICE, ENGINE, SESSION_OPTION, extension, extension_names
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.names import first_names
-from cfgraph.reports import Maybe, Record
+from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.code_cache import CacheEntry, CodeCache
 from cfgraph.runtime.engine.plan import Plan, RunSpec
-from cfgraph.runtime.engine.quiescent_state import QuiescentState
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.memory.accounting import MemoryMeter
+from cfgraph.runtime.preparation.prepare import PlannedRun
+from cfgraph.runtime.preparation.run_config import RunConfig
+from cfgraph.runtime.run_executor import RunExecutor
 from cfgraph.runtime.trace.events import Observer
-
-if TYPE_CHECKING:
-    from cfgraph.runtime.cluster_runner import ClusterRunner
-    from cfgraph.runtime.code_cache import CacheEntry, CodeCache
-    from cfgraph.runtime.preparation.prepare import PlannedRun
-    from cfgraph.runtime.preparation.run_config import RunConfig
-
-
-class ExecutorReport(Protocol):
-    """A part of the report of a run that an engine adds.
-
-    `member` is its name in a JSON document. One that `explains` is shown with `--explain-engine`.
-    """
-
-    member: ClassVar[str]
-    explains: ClassVar[bool]
-
-    def to_json(self) -> Any:
-        """The value of the member."""
-
-    def notes(self) -> list[str]:
-        """Lines for a person."""
-
-
-# ops that a note lists
-_MAX_HOST_OPS: Final = 5
-
-
-class GpuReport(Record):
-    """The GPUs of a run: `name` is that of real ones, whose ops `on_host` have no kernel there."""
-
-    member: ClassVar[str] = "gpu"
-    explains: ClassVar[bool] = False
-
-    kind: Literal["simulated", "real"]
-    devices: Sequence[str]
-    name: Maybe[str] = None
-    on_host: Maybe[Mapping[str, str]] = None
-
-    def notes(self) -> list[str]:
-        """Describe kind and devices."""
-        devices = ", ".join(self.devices)
-        if not self.name:
-            return [f"{devices}: simulated by NumPy"]
-        notes = [f"{devices}: {self.name}"]
-        if self.on_host:
-            names = first_names(sorted(self.on_host), _MAX_HOST_OPS)
-            notes.append(f"run on the host, no GPU kernel: {names}")
-        return notes
-
-
-class RunExecutor(Protocol):
-    """An engine with the state of one run: a driver, or generated code."""
-
-    results: list[Any]
-    step: RunStep
-    run_start: int
-    elapsed: float | None
-    allow_dead: bool  # a dead fetch is no error of this run
-    fallback: str  # the reason why generated code was not used in this run, or empty
-    is_interpreted: bool  # the run needed no generated code
-
-    @property
-    def stopped(self) -> bool:
-        """True if the run ended early, as it was to: fetches may have no value."""
-
-    @property
-    def fetches(self) -> tuple[Output, ...]:
-        """The fetched tensors, in the graph of `quiescent_state`."""
-
-    def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
-        """Run until nothing is ready."""
-
-    def clear(self) -> None:
-        """Drop the values of the run."""
-
-    def quiescent_state(self) -> QuiescentState:
-        """The state of the run for explanations."""
-
-    def fetched_to_host(self, index: int, value: Any) -> Any:
-        """The value of a fetch in host memory."""
-
-    def reports(self) -> list[ExecutorReport]:
-        """What the engine adds to the report of a run."""
 
 
 class Engine:
@@ -158,6 +75,25 @@ class Engine:
     def description(self) -> str:
         """The engine in the `repr` of a session, or empty."""
         return ""
+
+
+def make_engine(config: RunConfig) -> Engine:
+    """The engine that a session requests: an object, or by its name or its option.
+
+    Raises UsageError for an object that is none.
+    """
+    options = (x for x in extension_names(SESSION_OPTION) if getattr(config, x) is not None)
+    option, named = next(options, None), config.engine
+    engine: type[Engine] = Engine
+    if option is not None:
+        engine = extension(SESSION_OPTION, option)
+    elif isinstance(named, Engine):
+        return named
+    elif named in extension_names(ENGINE):
+        engine = extension(ENGINE, named)
+    elif not isinstance(named, str | None):
+        raise UsageError(f"engine is {named!r}, expected a name or an Engine")
+    return engine()
 
 
 class DeviceFacts(NamedTuple):
