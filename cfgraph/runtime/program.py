@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from cfgraph.ir.graph import Node
 from cfgraph.runtime.engine.plan import NodePlan
 
 _MIN_BYTES: Final = 1 << 17
 # the first operand is dead after the line, and the second
-# CPython allows 20 nested loops and 100 levels of indentation
-_MAX_LOOPS: Final = 20
-_MAX_DEPTH: Final = 98
 FIRST: Final = 1
 SECOND: Final = 2
 OPERATORS: Final = {"{} + {}": "_add", "{} - {}": "_subtract", "{} * {}": "_multiply"}
@@ -227,12 +224,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedCode:
-    """The source of a run, its constants, and the node and the hoisting loop of each line."""
+    """The source of a run, its constants, and the node and the hoisting loop of each line.
+
+    `calls` is the depth of calls between its functions.
+    """
 
     source: str
     positions: list[tuple[NodePlan | None, int]]
     constants: dict[str, Any]
     may_be_dead: bool
+    calls: int
 
 
 class Program:
@@ -242,22 +243,29 @@ class Program:
     first line.
     """
 
+    # CPython allows 20 nested loops and 100 levels of indentation
+    MAX_LOOPS: ClassVar = 10
+    MAX_DEPTH: ClassVar = 50
+
     def __init__(self, parameters: str, name: str = "run", *, is_whole: bool = False) -> None:
         self.name = name
         self.parameters = parameters
         self.is_whole = is_whole
+        # the code as several functions, if it needs them, and the depth of their calls
+        self.functions: list[Program] = []
+        self.calls = 0
         self.lines: list[Line] = []
         self.block = Block(None, 0)
         self.values: list[Value] = []
         self.constants: list[Constant] = []
         self.hoisted = 0  # the loop whose invariants are being written
 
-    def require_depth(self) -> None:
-        """Raise NotCompiled for loops and conditionals that are nested more than CPython allows."""
+    @property
+    def is_too_deep(self) -> bool:
+        """True if loops and conditionals are nested too deeply for one function."""
         blocks = [line.opens for line in self.lines if line.opens is not None]
-        if any(block.loop_depth > _MAX_LOOPS or block.depth > _MAX_DEPTH for block in blocks):
-            message = f"more than {_MAX_LOOPS} loops or {_MAX_DEPTH} conditionals are nested"
-            raise NotCompiled(message)
+        depth = max((block.depth for block in blocks), default=0)
+        return depth > self.MAX_DEPTH or any(b.loop_depth > self.MAX_LOOPS for b in blocks)
 
     def variable(self, *, scalar: bool = False, prefix: str = "v") -> Value:
         """A new variable."""
@@ -359,13 +367,16 @@ class Program:
             for owner in owners
         ]
         constants = {value.name: value.content for value in self.constants}
-        return GeneratedCode(source, positions, constants, may_be_dead)
+        return GeneratedCode(source, positions, constants, may_be_dead, self.calls)
 
     def source(self, *, drops_values: bool = True) -> tuple[str, list[int]]:
         """The Python source, and the index of the line that each of its lines belongs to.
 
         It drops arrays after their last use if `drops_values`.
         """
+        if self.functions:
+            parts = [function.source(drops_values=drops_values) for function in self.functions]
+            return "".join(text for text, _ in parts), [n for _, numbers in parts for n in numbers]
         drops = self._drops() if drops_values else {}
         is_resolved = all(value.merged_into is None for value in self.values)
         printed, owners = [f"def {self.name}({self.parameters}):"], [-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from cfgraph.runtime.compiled.node_writer import FAST
 from cfgraph.runtime.engine.deadlock import BlockedRecv, NotSent
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.program import NotCompiled
 
 # seconds that a waiting step sleeps at most before it looks at its limits
 MAX_SLEEP: Final = 1.0
@@ -31,6 +33,8 @@ MAX_SLEEP: Final = 1.0
 _BATCH: Final = 32
 # iterations of a loop between two looks at the limits, less one
 _CHECKED: Final = 15
+# levels of calls that a worker needs apart from generated code
+_SPARE_CALLS: Final = 300
 
 
 class Aborted(Exception):
@@ -72,6 +76,8 @@ def compile_worker(
     between = {merged[name]: recv for name, recv in recvs.items() if name in merged}
     projection = Projection(generator, worker_of, between)
     code = worker_program(projection, worker).code(may_be_dead=generator.may_be_dead is not None)
+    if code.calls > sys.getrecursionlimit() - _SPARE_CALLS:
+        raise NotCompiled("the stack of Python has no room for nested loops and conditionals")
     functions: dict[str, Callable[..., Any]] = {
         "send": exchange.send,
         "receive": exchange.receive,

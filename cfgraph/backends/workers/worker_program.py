@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from cfgraph.backends.workers.projection import EXIT_LINE, LineAction, PartLine, Projection
 from cfgraph.runtime.compiled.generate import PARAMETERS
+from cfgraph.runtime.compiled.outlining import outline_regions
 from cfgraph.runtime.program import Block, Constant, Program, Value
 
 
@@ -45,6 +46,8 @@ class _PartWriter:
             self._writers[step.action](step)
         program = self._program
         program.block.end = len(program.lines) - 1
+        if program.is_too_deep:
+            outline_regions(program)
         return program
 
     def _variable(self, value: Value) -> Value:

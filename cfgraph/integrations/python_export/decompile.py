@@ -56,6 +56,7 @@ _NAMES: Final = ("Script", "compute", "iterations", "kernel", "main", "np", "raw
 _MORE_NAMES: Final = ("annotations", "evaluated", "stateful", "step", "strings")
 _COUNTED: Final = re.compile(r"( *)for (i\d+) in iterations\(\):")
 _WORD: Final = re.compile(r"\w+")
+_REGION: Final = re.compile(r"\b(_region\d+)\b")
 _VERSION: Final = re.compile(r"_?v\d+\Z")
 
 
@@ -275,9 +276,13 @@ class _RunFunction:
     def _body(self) -> Iterator[str]:
         """The lines of the function, with comments."""
         printed, owners = self.program.source(drops_values=False)
+        if self.name != "compute":
+            printed = _REGION.sub(rf"_{self.name}\1", printed)
         lines = printed.splitlines()[1:]
         uses = Counter(word for line in lines for word in _WORD.findall(line))
         for text, owner in zip(lines, owners[1:], strict=True):
+            if text.startswith("def "):
+                yield from ("", "")
             counted, comment = _COUNTED.fullmatch(text), _comment(self.program.lines[owner].plan)
             if counted and uses[counted[2]] == 1:
                 yield f"{counted[1]}while True:{comment}"

@@ -7,6 +7,7 @@ engine               generates, compiles, and runs the code of a run
     plan_liveness        the path condition of each node, and what has none
     schedule             the order of the code, which opens few branches
     node_writer          the lines of a node, and the functions that they call
+  outlining            several functions for code that is nested deeply
   stored_code          the code in a cache
   code_position        the node and the iteration of an error
   call_deadlines       the timeout of a call

@@ -58,6 +58,11 @@ class CompiledRun:
         """The generated code."""
         return self.generated.get()[0]
 
+    @property
+    def calls(self) -> int:
+        """The depth of calls between the functions of the code."""
+        return self.code.calls if self.interpreter is None else 0
+
     def next_function(self) -> tuple[Function, bool]:
         """The function of the next run; true for the interpreter, if that is the first run."""
         interpreter = self.interpreter

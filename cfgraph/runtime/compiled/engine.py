@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -58,6 +59,8 @@ _MAX_INTERPRETED: Final = 100_000
 _MAX_OUTPUTS: Final = 4096
 # iterations after which an exceeded limit is not located again by the token executor
 MAX_REPEATED: Final = 100_000
+# of kernels, in generated code
+_SPARE_CALLS: Final = 100
 # the errors of runs that are not repeated for an explanation
 _COSTLY_ERRORS: Final = (RunTimeout, MemoryError, ProcessLost)
 # of a run whose code is worth a file
@@ -255,6 +258,14 @@ def exceeds_iterations(error: Exception) -> bool:
     return isinstance(error, CfgraphError) and error.code == "CFG704"
 
 
+def _free_calls() -> int:
+    """The calls that Python allows before it raises RecursionError."""
+    depth, frame = 0, sys._getframe()
+    while frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+    return sys.getrecursionlimit() - depth
+
+
 def _run_position(frames: Sequence[FrameType]) -> StackPosition:
     """The position of `CompiledDriver.run`."""
     compiled: CompiledRun = frame_variables(frames[0])["self"].compiled
@@ -342,6 +353,9 @@ class CompiledDriver:
         """The reason why the token executor must run this run, or empty."""
         if self.compiled.needs_tokens_for_dead and not self.allow_dead:
             return "a fetch of a run with effects may be dead"
+        calls = self.compiled.calls
+        if calls and calls + _SPARE_CALLS > _free_calls():
+            return "the stack of Python has no room for nested loops and conditionals"
         return ""
 
     def _explain(self, error: Exception, watch: LoopWatch) -> None:

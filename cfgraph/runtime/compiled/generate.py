@@ -41,6 +41,7 @@ from cfgraph.ir.role import (
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import identity
 from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
+from cfgraph.runtime.compiled.outlining import outline_regions
 from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
 from cfgraph.runtime.compiled.schedule import Item, LoopInvariants, Scheduler, WriterCoroutine
 from cfgraph.runtime.engine.plan import NodePlan, Plan
@@ -60,7 +61,8 @@ _ITEMS_PER_CHECK: Final = 512
 class CodeGenerator:
     """Writes the function of a plan. Raises NotCompiled where that is not possible.
 
-    `transfers` are nodes whose input is on another worker.
+    `transfers` are nodes whose input is on another worker; the program is divided before it is
+    outlined.
     """
 
     def __init__(
@@ -114,7 +116,8 @@ class CodeGenerator:
         ]
         program.add(f"return ({fields})", outputs)
         program.block.end = len(program.lines) - 1
-        program.require_depth()
+        if program.is_too_deep and self.transfers is None:
+            outline_regions(program)
         # items refer to the generator: without this they wait for the garbage collector
         for items in (self.items, self.items_of, self.loop_items, self.test_items):
             items.clear()

@@ -23,6 +23,7 @@ _CODE_MEMBERS: Final = {
     "positions": list,
     "constants": dict,
     "may_be_dead": bool,
+    "calls": int,
 }
 _REASON_MEMBERS: Final = {"reason": str}
 _NAMES: Final = {"__builtins__": {}, "np": np, "raw": raw, "strings": strings}
@@ -42,6 +43,7 @@ def encode(code: GeneratedCode, constants: list[Constant]) -> bytes | None:
         "positions": positions,
         "constants": stored,
         "may_be_dead": code.may_be_dead,
+        "calls": code.calls,
     }
     return json.dumps(document).encode()
 
@@ -84,10 +86,10 @@ def decode(data: bytes, graph: Graph, plan: Plan) -> GeneratedCode | None:
             name: _constant(kind, text, graph, plan)
             for name, (kind, text) in document["constants"].items()
         }
-        source, may_be_dead = document["source"], document["may_be_dead"]
+        source, may_be_dead, calls = (document[x] for x in ("source", "may_be_dead", "calls"))
         if len(positions) != source.count("\n"):  # errors have the position of their line
             return None
-        return GeneratedCode(source, positions, constants, may_be_dead)
+        return GeneratedCode(source, positions, constants, may_be_dead, calls)
     except NotCompiled:
         raise
     except Exception:  # the file is damaged, which anything may follow from

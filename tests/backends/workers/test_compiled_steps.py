@@ -15,7 +15,6 @@ from cfgraph.backends.workers import compiled_step
 from cfgraph.backends.workers.projection import Projection
 from cfgraph.errors import ExecutionError, RunTimeout
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.program import NotCompiled
 from tests.backends.workers.handles import worker_handles
 from tests.backends.workers.threads import Threads, slow_down
 from tests.runtime.compiled.agreement import disagreement, outcome
@@ -346,7 +345,7 @@ def test_a_worker_that_does_not_compile_lets_all_use_tokens(
     def fails(generator: Any, worker_of: Any, recvs: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
-            raise NotCompiled("no reason")
+            raise compiled_step.NotCompiled("no reason")
         return compiled(generator, worker_of, recvs)
 
     calls: list[int] = []

@@ -21,7 +21,9 @@ _STATEMENTS = (
     ast.Break,
     ast.Pass,
 )
-_FUNCTIONS = re.compile(r"compute run( compute_\w+)*")
+_PRIVATE = re.compile(r"_(?!(compute_\w+)?region\d+\Z)")
+_INITIALIZER = r"( compute_\w+( _compute_\w+_region\d+)*)"
+_FUNCTIONS = re.compile(rf"compute( _region\d+)* run{_INITIALIZER}*")
 
 
 def source_fault(path: Path) -> str:
@@ -52,7 +54,7 @@ def _node_fault(node: ast.AST) -> str:
         not isinstance(node.value, ast.Name) or node.value.id not in _ATTRIBUTES
     ):
         return f"an attribute {node.attr}"
-    if isinstance(node, ast.Name) and node.id.startswith("_") and node.id not in _DUNDERS:
+    if isinstance(node, ast.Name) and _PRIVATE.match(node.id) and node.id not in _DUNDERS:
         return f"a name {node.id}"
     if isinstance(node, ast.Call) and not isinstance(
         node.func, ast.Name | ast.Attribute | ast.Call

@@ -171,6 +171,7 @@ _DAMAGES: dict[str, list[Any]] = {
     "positions": [{}, [], [0], [["while/add"]], [[[], 0]], "x"],
     "constants": [[], "x", {"c1": "x"}, {"c1": ["literal", "1 / 0"]}],
     "may_be_dead": [None, 0, "x", []],
+    "calls": [None, True, 1.5, "x", [], {}],
     "reason": [None, 1, []],
 }
 
