@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import cfgraph.backends
 import cfgraph.console
-import cfgraph.runtime.preparation.engines
+import cfgraph.runtime.run_executor
 from cfgraph.cli.json_output import Artifact, Document, InputFile
 from cfgraph.console.documents import (
     ChangedNodeReport,
@@ -163,7 +163,7 @@ class SchemaWriter:
 
 def _executor_fields(owner: Any) -> Iterator[tuple[Field, bool]]:
     """Yield the members that executors add to a report."""
-    for module in (cfgraph.runtime.preparation.engines, *_modules(cfgraph.backends)):
+    for module in (cfgraph.runtime.run_executor, *_modules(cfgraph.backends)):
         for kind in vars(module).values():
             is_own = isinstance(kind, type) and kind.__module__ == module.__name__
             if is_own and "member" in vars(kind) and kind.explains is owner.explains:
