@@ -218,12 +218,13 @@ class _Decoder:
             raise DecodeError("malformed value: unknown dimensions")
         return dims
 
-    def _skip(self, size: int) -> None:
-        """Pass the next bytes of the payload, and their padding."""
-        end = self.offset + size
+    def _skip(self, size: int) -> int:
+        """Pass the next bytes of the payload, and their padding; returns their place."""
+        start, end = self.offset, self.offset + size
         if end > len(self.payload):
             raise DecodeError("malformed value: the payload is too short")
         self.offset = min(end + -size % _ALIGNMENT, len(self.payload))
+        return start
 
     def none(self, _: int) -> None:
         """A dead token, or an element of a list without a value."""
@@ -236,8 +237,7 @@ class _Decoder:
         if element.hasobject:
             raise DecodeError(f"malformed value: an array of {dtype}")
         reserve_array(dims, element.itemsize, "a received value")
-        offset = self.offset
-        self._skip(prod(dims) * element.itemsize)
+        offset = self._skip(prod(dims) * element.itemsize)
         return np.ndarray(dims, element, self.payload, offset)
 
     def scalar(self, _: int) -> Any:
@@ -255,8 +255,7 @@ class _Decoder:
         size = self._number()
         if size < 0:
             raise DecodeError(f"malformed value: a string of {size} bytes")
-        start = self.offset
-        self._skip(size)
+        start = self._skip(size)
         return bytes(self.payload[start : start + size])
 
     def objects(self, depth: int) -> Any:
