@@ -95,9 +95,9 @@ RunTimeout = Annotated[
         metavar="SECONDS",
         min=0,
         callback=options.reject_nan,
-        help="End a command after this time; the graph then does not count. "
-        "Default: 10 s, and 10 times the time for GRAPH. A run of TensorFlow then hangs. "
-        "Default: 60 s.",
+        help="End the test of a graph after this time. A graph whose command is ended does not "
+        "count; default: 10 s, and 10 times the time for GRAPH. A run of TensorFlow that is ended "
+        "counts as hanging; default: 60 s.",
         rich_help_panel=options.ADVANCED,
     ),
 ]
