@@ -110,7 +110,7 @@ def test_attributes_of_any_value_make_no_internal_error(group: int) -> None:
 def test_rejected_attributes_are_an_error_of_the_run() -> None:
     cases = (
         ("Stack", {"elem_type": dtypes.float32, "stack_name": b"\xff"}, ""),
-        ("StringFormat", {"T": (), "placeholder": b""}, "placeholder must not be empty"),
+        ("StringFormat", {"T": (), "placeholder": b""}, "attribute 'placeholder' is empty"),
         ("TemporaryVariable", {"dtype": dtypes.float32, "shape": Shape(None)}, "a known shape"),
     )
     for op, attrs, message in cases:

@@ -168,7 +168,7 @@ class _BodyReader:
         known = self.graph.nodes.get(base)
         if known is None or known in self.arguments:
             return self.signatures.suggest(base, self.graph.nodes)
-        signature = self.signatures.of(known.op)
+        signature = self.signatures.find(known.op)
         names = ", ".join(arg.name for arg in signature.outputs) if signature else ""
         hint = f"the outputs of {base!r} ({known.op}): {names or 'none'}"
         if text == base and names:
@@ -185,7 +185,7 @@ class _BodyReader:
             return self.output(text, node, 0) if not rest else _indexed(node, 0, rest)
         if not rest:
             return None
-        signature = self.signatures.of(node.op)
+        signature = self.signatures.find(node.op)
         if signature is None:
             # the output names of an unknown op are unknown; assume its first output
             if self.output_names.setdefault(node, rest[0]) != rest[0]:
@@ -227,7 +227,7 @@ class _BodyReader:
             if found is not None:
                 self.returns[name] = found
             else:
-                message = f"output {name!r} of the function is {text!r}, which does not exist"
+                message = f"output {name!r} is {text!r}, expected a tensor of the function's body"
                 self.fault("CFG131", message, None, self.suggestion(text))
         for name in definition.control_outputs:
             node = definition.control_returns.get(name)
@@ -260,7 +260,7 @@ def check_named_functions(subject: VerifyContext) -> Iterator[Finding]:
     for nodes in subject.functional_nodes.values():
         for node in nodes:
             for key, func in functions_in_attrs(node.attrs):
-                if not key.startswith("_") and signatures.of(func.name) is None:
+                if not key.startswith("_") and signatures.find(func.name) is None:
                     message = (
                         f"attribute {key!r} names a function that does not exist, {func.name!r}"
                     )
@@ -289,7 +289,7 @@ def _check_call(subject: VerifyContext, node: Node, calls: FunctionCalls) -> Ite
     if reads is None or returns is None or len(reads) != len(node.inputs):
         return
     for key, func in functions_in_attrs({key: node.attrs.get(key) for key in calls.functions}):
-        signature = subject.signatures.of(func.name)
+        signature = subject.signatures.find(func.name)
         if signature is None:
             continue
         passed = tuple(reads)[calls.first_argument :]
@@ -357,7 +357,7 @@ def _format_types(row: Sequence[DType | None]) -> str:
 def check_returned_types(body: BodyGraph) -> Iterator[Finding]:
     """Returned tensors have the declared types."""
     subject = body.subject
-    signature = subject.signatures.of(subject.function)
+    signature = subject.signatures.find(subject.function)
     if signature is None:
         return
     for arg in signature.outputs:

@@ -167,7 +167,7 @@ class StringFormat(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         if not node.attr("placeholder"):
-            raise OpError("placeholder must not be empty")
+            raise OpError("attribute 'placeholder' is empty, expected the text that inputs replace")
         pieces = node.attr("template").split(node.attr("placeholder"))
         limit, count = node.attr("summarize"), len(node.attr("T"))
         if len(pieces) - 1 != count:
