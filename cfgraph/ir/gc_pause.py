@@ -68,7 +68,7 @@ class _PausedObjects:
 
 
 def delay_first_collection() -> None:
-    """Let the collector of a new process start after `STARTUP_OBJECTS`: modules are no garbage."""
+    """Skip collections until `STARTUP_OBJECTS` exist: imports make no garbage."""
     thresholds = gc.get_threshold()
 
     def restore(phase: str, info: dict[str, int]) -> None:

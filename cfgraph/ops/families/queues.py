@@ -69,7 +69,7 @@ class Queue(Resource):
         return self.elements.pop(0)  # type: ignore[no-any-return]
 
     def restore(self, elements: list[Element]) -> None:
-        """Return elements to the front."""
+        """Put elements back at the front."""
         self.elements[:0] = elements
 
     @property
@@ -116,7 +116,7 @@ class Queue(Resource):
         raise Blocked(self, "for an element", key)
 
     def withdraw(self, key: Any) -> None:
-        """Forget a node that waits no longer; return the elements that it has removed."""
+        """Forget a node that waits no longer; put back the elements that it has removed."""
         moved = self.pending.pop(key, None)
         if isinstance(moved, list):
             self.restore(moved)
@@ -176,7 +176,7 @@ class PrioritizedQueue(Queue):
         insort(self.elements, element, key=lambda item: int(item[0]))
 
     def restore(self, elements: list[Element]) -> None:
-        """Return elements to their positions."""
+        """Put elements back at their positions."""
         for element in elements:
             self.put(element)
 

@@ -13,7 +13,7 @@ TABLES: Final = "tables"
 
 
 class Step(Protocol):
-    """One run, as implemented by the runtime.
+    """The view that a stateful kernel has of its run: resources, random numbers, position, files.
 
     Resources that live for one step (stacks, tensor arrays) are Python objects that travel along
     the edges. A step stores resources that outlive it, and temporaries, which have names.

@@ -25,7 +25,7 @@ from cfgraph.runtime.trace.events import Observer, TraceEvent
 
 
 class IterationPosition(Protocol):
-    """An iteration of a frame, by which kernels identify an execution of their node."""
+    """The frame and iteration of an execution, which are part of the key of random numbers."""
 
     @property
     def index(self) -> int:
