@@ -79,7 +79,7 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
     runs = analysis.runs(node)
     words, message = analysis.describe(runs, node.name), _message(graph, node)
     if role_of(node) is Role.RECV and message is None and not is_input(node):
-        message, live = "no Send of the graph has its key", analysis.of(node.output())
+        message, live = "no Send of the graph has its key", analysis.of_output(node.output())
         words = "runs when" if runs == TRUE else f"{words}, and"
         runs, words = live, f"{words} its message arrives"
     device, reason = _device(node)
@@ -161,7 +161,7 @@ def _outputs(analysis: Deadness, node: Node, runs: int) -> list[EdgeReport]:
     ports = sorted(read | {0, 1} if role_of(node) is Role.SWITCH else read)
     outputs = [Output(node, port) for port in ports]
     leaves = role_of(node) is Role.EXIT
-    live = {tensor.name: analysis.of(tensor) for tensor in outputs}
+    live = {tensor.name: analysis.of_output(tensor) for tensor in outputs}
     return [
         _edge(name, analysis.text(predicate), analysis.describe(predicate))
         for name, predicate in live.items()

@@ -44,7 +44,7 @@ def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shap
     match handle.node.attrs.get(HANDLE_TYPES):
         case (DType() as dtype,) if handle.port == 0:
             return dtype, declared_shape(handle)
-    return _VariableTypes(graph).of(handle), declared_shape(handle)
+    return _VariableTypes(graph).of_handle(handle), declared_shape(handle)
 
 
 def is_variable(node: Node | BodyNode) -> bool:
@@ -80,22 +80,22 @@ class _VariableTypes:
         self.graph = graph
         self.seen = set[Output | tuple[str, int]]()
 
-    def of(self, handle: Output) -> DType | None:
+    def of_handle(self, handle: Output) -> DType | None:
         """The type that the readers of a handle expect, or None."""
         self.seen.add(handle)
         for use in handle.node.uses:
             node = use.node
             if use.slot < 0 or node.inputs[use.slot] != handle:
                 continue
-            dtype = self.by(node, use.slot)
+            dtype = self.of_use(node, use.slot)
             for output in forwarded_outputs(node, use.slot):
                 if dtype is None and output not in self.seen:
-                    dtype = self.of(output)
+                    dtype = self.of_handle(output)
             if dtype is not None:
                 return dtype
         return None
 
-    def by(self, node: Node | BodyNode, slot: int) -> DType | None:
+    def of_use(self, node: Node | BodyNode, slot: int) -> DType | None:
         """The type that a node expects of the variable at an input, or None."""
         op = lookup(node.op)
         if slot == 0 and op is not None and issubclass(op, _VARIABLE_ACCESSES):
@@ -117,7 +117,7 @@ class _VariableTypes:
         argument = arguments[position].name if 0 <= position < len(arguments) else None
         for node in function.definition.nodes:
             for slot, text in enumerate(node.inputs):
-                dtype = self.by(node, slot) if text == argument else None
+                dtype = self.of_use(node, slot) if text == argument else None
                 if dtype is not None:
                     return dtype
         return None

@@ -197,7 +197,7 @@ class _GraphDiffer:
     def nodes(self, a: Graph, b: Graph) -> NodesDiff:
         """Return the differences between the nodes of two graphs."""
         if self.by == "structure":
-            return self.paired(a, b, match_by_structure(a, b, self.attrs, self.devices))
+            return self.paired(a, b, match_by_structure(a, b, self.comparable_attrs, self.devices))
         return self.paired(a, b, match_by_name(a, b))
 
     def paired(self, a: Graph, b: Graph, pairs: NodePairs) -> NodesDiff:
@@ -227,7 +227,7 @@ class _GraphDiffer:
         yield from _input_changes(a, b, pairs)
         yield from self.controls(a, b, pairs)
         if not attrs_equal(a.attrs, b.attrs):
-            yield from _attr_changes(a, b, self.attrs(a), self.attrs(b))
+            yield from _attr_changes(a, b, self.comparable_attrs(a), self.comparable_attrs(b))
         if self.notes:
             yield from _extra_changes(extra_of_node(a)[1], extra_of_node(b)[1])
 
@@ -248,7 +248,7 @@ class _GraphDiffer:
         if self.order and not removed and not added and tuple(twins) != b.controls:
             yield Change("order of controls", _format_names(a.controls), _format_names(b.controls))
 
-    def attrs(self, node: Node) -> Mapping[str, Any]:
+    def comparable_attrs(self, node: Node) -> Mapping[str, Any]:
         """Return the attributes to compare: without `_` annotations if notes are ignored."""
         if self.notes or not any(key.startswith("_") for key in node.attrs):
             return node.attrs
@@ -264,7 +264,7 @@ class _GraphDiffer:
         side_b = DiffSide(self.signature(b.definition), body_graph(b, signatures_b))
         graphs = side_a.body.subject.graph, side_b.body.subject.graph
         if self.by == "structure":
-            pairs = match_bodies(side_a, side_b, self.attrs, self.devices)
+            pairs = match_bodies(side_a, side_b, self.comparable_attrs, self.devices)
             old = with_result_names(side_b, side_a, pairs)
         else:
             pairs, old = match_by_name(*graphs), side_a.definition

@@ -99,7 +99,7 @@ class _FunctionalInterpreter:
                 continue
             if any(tensor not in values for tensor in node.inputs):
                 raise _unsupported_error(node)
-            outputs = self.node(node, self.inputs(node, values, references))
+            outputs = self.run_node(node, self.inputs(node, values, references))
             for port, value in enumerate(outputs):
                 values.setdefault(node.output(port), value)
 
@@ -112,7 +112,7 @@ class _FunctionalInterpreter:
                 inputs[slot] = dereference(inputs[slot])
         return inputs
 
-    def node(self, node: Node, inputs: list[Any]) -> tuple[Any, ...]:
+    def run_node(self, node: Node, inputs: list[Any]) -> tuple[Any, ...]:
         """Return the outputs of one node."""
         if node.op in self.instances.library:
             return self.call(node, "", Func(node.op, node.attrs), inputs)

@@ -36,7 +36,7 @@ from cfgraph.ir.serde.file_contents import file_pieces, file_size, read_graph_fi
 from cfgraph.ir.serde.saved_model import (
     SavedModelContents,
     SavedSignature,
-    SavedState,
+    StateSources,
     read_contents,
     saved_state,
 )
@@ -228,7 +228,7 @@ def saved_model_contents(source: Source) -> SavedModelContents | None:
     return read_contents(source.data) if source.format in _SAVED_MODEL_FORMATS else None
 
 
-def saved_model_state_of(source: Source) -> SavedState | None:
+def saved_model_state_of(source: Source) -> StateSources | None:
     """Return the sources of the state of a SavedModel, or None if there are none."""
     if source.path == STDIN:
         return None

@@ -30,7 +30,7 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.serde.checkpoint import Checkpoint, write_checkpoint
 from cfgraph.ir.serde.file_contents import read_graph_file
-from cfgraph.ir.serde.saved_model import VARIABLES_PREFIX, SavedState, read_contents, saved_state
+from cfgraph.ir.serde.saved_model import VARIABLES_PREFIX, StateSources, read_contents, saved_state
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.checkpoints import RestoreV2
 from cfgraph.ops.families.lookup_tables import TableHandle
@@ -281,7 +281,7 @@ def restore_for_graph(
     return checkpoint_state(graph, prefix, required.variables, io)
 
 
-def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedState]:
+def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, StateSources]:
     """The graph of a SavedModel, and the sources of its state."""
     data = read_graph_file(path)
     saved = saved_state(path, read_contents(data))
@@ -294,7 +294,7 @@ _WHOLE_STATE: Final = RequiredState(None, True)
 
 
 def saved_model_state(
-    graph: Graph, saved: SavedState, required: RequiredState = _WHOLE_STATE, io: IoPolicy = NO_IO
+    graph: Graph, saved: StateSources, required: RequiredState = _WHOLE_STATE, io: IoPolicy = NO_IO
 ) -> State:
     """The initial state of a SavedModel's graph, or the required part of it.
 
@@ -310,7 +310,7 @@ def saved_model_state(
     return state
 
 
-def _restored(graph: Graph, saved: SavedState, keys: VariableKeys | None, io: IoPolicy) -> State:
+def _restored(graph: Graph, saved: StateSources, keys: VariableKeys | None, io: IoPolicy) -> State:
     """The saved values of a graph's variables, optionally only those in `keys`."""
     assert saved.saver is not None
     _require_nodes(graph, saved, "restores variables by", saved.saver)
@@ -369,7 +369,7 @@ def _restore_originals(
 
 
 def _run_initializer(
-    graph: Graph, saved: SavedState, initializer: str, state: State, io: IoPolicy
+    graph: Graph, saved: StateSources, initializer: str, state: State, io: IoPolicy
 ) -> None:
     """Run the initializer of a SavedModel, which may read its assets."""
     assets = Path(saved.folder, "assets")
@@ -381,7 +381,7 @@ def _run_initializer(
     session.run([], feeds, [target.name])
 
 
-def _require_nodes(graph: Graph, saved: SavedState, verb: str, names: Iterable[str]) -> None:
+def _require_nodes(graph: Graph, saved: StateSources, verb: str, names: Iterable[str]) -> None:
     """Raise InvalidInput if the graph of a SavedModel lacks a node that the SavedModel names."""
     for name in names:
         if split_tensor_name(name.removeprefix("^"))[0] not in graph:

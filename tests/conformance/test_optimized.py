@@ -20,9 +20,7 @@ def conditions(graph: Graph, run: dict[str, Any]) -> list[str]:
     """The liveness conditions of what a run fetches."""
     liveness = deadness(graph, cut=frozenset(map(graph.tensor, run["feeds"])))
     return [
-        liveness.text(
-            liveness.of(graph.tensor(name)) if ":" in name else liveness.of_control(graph[name])
-        )
+        liveness.text(liveness.predicate(graph.tensor(name) if ":" in name else graph[name]))
         for name in run["fetches"]
     ]
 

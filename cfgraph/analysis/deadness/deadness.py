@@ -58,9 +58,9 @@ class Deadness:
 
     # -- conditions ------------------------------------------------------------------------------
 
-    def of(self, output: Output) -> Predicate:
+    def of_output(self, output: Output) -> Predicate:
         """The liveness condition of an output."""
-        return self._rules.of(output)
+        return self._rules.of_output(output)
 
     def of_control(self, node: Node) -> Predicate:
         """The liveness condition of a node's control edges."""
@@ -68,7 +68,7 @@ class Deadness:
 
     def predicate(self, source: TokenSource) -> Predicate:
         """The liveness condition of an output, or of a node's control edges."""
-        return self.of(source) if isinstance(source, Output) else self.of_control(source)
+        return self.of_output(source) if isinstance(source, Output) else self.of_control(source)
 
     def runs(self, node: Node) -> Predicate:
         """The condition under which a node runs, in the frame that it runs in.
@@ -81,7 +81,7 @@ class Deadness:
 
     def inputs(self, node: Node) -> tuple[Predicate, ...]:
         """The conditions of all edges into a node, data edges first."""
-        of = self.merge_input_condition if ROLES[node.op] is MERGE else self.of
+        of = self.merge_input_condition if ROLES[node.op] is MERGE else self.of_output
         return (*map(of, node.inputs), *map(self.of_control, node.controls))
 
     def merge_input_condition(self, output: Output) -> Predicate:
@@ -90,7 +90,7 @@ class Deadness:
         It differs from the condition of the output only for a Recv with control inputs: a live
         message makes the edge live even if the control inputs are dead.
         """
-        of = self.of(output)
+        of = self.of_output(output)
         return of if output in self._rules.cut else self._rules.messages.get(output, of)
 
     def truth(self, tensor: Output) -> Predicate:
@@ -139,7 +139,7 @@ class Deadness:
     def can_follow(self, a: Node, b: Node, loop: Frame) -> bool:
         """False if `b` is proven not to be live in the iteration of a loop after one with `a`."""
         formulas = self.formulas
-        goes_on = formulas.any_of([self.of(node.inputs[0]) for node in loop.next_iterations])
+        goes_on = formulas.any_of([self.of_output(node.inputs[0]) for node in loop.next_iterations])
         later = formulas.in_next_iteration(self.predicate(b), loop.depth)
         both = formulas.all_of([self.predicate(a), goes_on, later])
         return self.solver.is_satisfiable(both) is not False

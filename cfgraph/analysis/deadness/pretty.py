@@ -18,7 +18,7 @@ AssignedValue = bool | int | float | str
 
 def format_formula(formulas: Formulas, formula: int) -> str:
     """A formula with `&`, `|`, and `~`; long ones are truncated."""
-    return _FormulaPrinter(formulas).of(formula, 0)
+    return _FormulaPrinter(formulas).text(formula, 0)
 
 
 class _FormulaPrinter:
@@ -27,7 +27,7 @@ class _FormulaPrinter:
     def __init__(self, formulas: Formulas) -> None:
         self.formulas = formulas
 
-    def of(self, formula: int, depth: int) -> str:
+    def text(self, formula: int, depth: int) -> str:
         if formula in (TRUE, FALSE):
             return "true" if formula == TRUE else "false"
         symbol = self.formulas.symbols.get(abs(formula))
@@ -37,7 +37,7 @@ class _FormulaPrinter:
         parts = [arg if formula > 0 else -arg for arg in self.formulas.args[abs(formula)]]
         if depth >= _MAX_DEPTH:
             return "(…)"
-        shown = [self.of(operand, depth + 1) for operand in parts[:_MAX_PARTS]]
+        shown = [self.text(operand, depth + 1) for operand in parts[:_MAX_PARTS]]
         if len(parts) > _MAX_PARTS:
             shown.append(f"… {len(parts) - _MAX_PARTS} more")
         joined = f" {sign} ".join(shown)
@@ -62,7 +62,7 @@ def describe_condition(formulas: Formulas, formula: int, subject: str = "") -> s
         return "always runs"
     if formula == FALSE:
         return "never runs"
-    return f"runs when {_EnglishPrinter(formulas, subject).of(formula, 0)}"
+    return f"runs when {_EnglishPrinter(formulas, subject).text(formula, 0)}"
 
 
 class _EnglishPrinter(_FormulaPrinter):
@@ -72,7 +72,7 @@ class _EnglishPrinter(_FormulaPrinter):
         super().__init__(formulas)
         self.subject = subject
 
-    def of(self, formula: int, depth: int) -> str:
+    def text(self, formula: int, depth: int) -> str:
         if formula in (TRUE, FALSE):
             return "always" if formula == TRUE else "never"
         symbol = self.formulas.symbols.get(abs(formula))
@@ -81,7 +81,7 @@ class _EnglishPrinter(_FormulaPrinter):
         parts = [arg if formula > 0 else -arg for arg in self.formulas.args[abs(formula)]]
         if depth >= _MAX_DEPTH:
             return "more conditions hold"
-        shown = [self.of(operand, depth + 1) for operand in parts[:_MAX_PARTS]]
+        shown = [self.text(operand, depth + 1) for operand in parts[:_MAX_PARTS]]
         if len(parts) > _MAX_PARTS:
             shown.append(f"{len(parts) - _MAX_PARTS} more")
         word = " and " if formula > 0 else " or "

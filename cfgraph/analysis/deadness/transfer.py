@@ -199,7 +199,7 @@ class TransferFunctions:
         """The formula of a NextIteration for a reader that is not the Merge of its loop."""
         return self.loops.token(("next", node), node, self.frames.of[node], FALSE, [node])
 
-    def of(self, output: Output) -> int:
+    def of_output(self, output: Output) -> int:
         """The formula of an output, for a NextIteration in the iteration in which it runs."""
         formula = self.ports.get(output)
         if output in self.cut:

@@ -64,7 +64,7 @@ class PathConditions:
         """Recompute the path condition of a node whose edges changed."""
         del self._of[node]
 
-    def of(self, x: Output) -> PathCondition:
+    def of_output(self, x: Output) -> PathCondition:
         """The path condition of a tensor."""
         node = x[0]
         guard, role = self._of.get(node) or self.of_node(node), ROLES[node.op]
@@ -130,12 +130,12 @@ class PathConditions:
 
     def alone(self, merge: Node, slot: int) -> bool:
         """True if no other input of a Merge can be live together with this one."""
-        return self._inputs(merge, merge.inputs).excludes(self.of(merge.inputs[slot]))
+        return self._inputs(merge, merge.inputs).excludes(self.of_output(merge.inputs[slot]))
 
     def _inputs(self, merge: Node, inputs: Sequence[Output]) -> Alternatives:
         known = self._alternatives.get(merge)
         if known is None:
-            known = self._alternatives[merge] = Alternatives([self.of(x) for x in inputs])
+            known = self._alternatives[merge] = Alternatives([self.of_output(x) for x in inputs])
         return known
 
     def _test(self, source: Output, branches: int) -> BranchTest:
@@ -164,7 +164,7 @@ class PathConditions:
         self, node: Node, role: Role | None, inputs: Sequence[Output], controls: Iterable[Node]
     ) -> PathCondition:
         """The condition of a node that waits for all its inputs."""
-        guards = dict.fromkeys(map(self.of, inputs))
+        guards = dict.fromkeys(map(self.of_output, inputs))
         if controls:
             guards.update(dict.fromkeys(map(self.of_node, controls)))
         condition = self.none.union(*guards)
@@ -175,7 +175,7 @@ class PathConditions:
 
     def _any(self, merge: Node, inputs: Sequence[Output]) -> PathCondition:
         """The condition of a Merge: what its inputs share, if the rest is exhaustive."""
-        outer = whole([self.of(x) for x in inputs])
+        outer = whole([self.of_output(x) for x in inputs])
         if outer is not None:
             return outer
         alternatives = self._inputs(merge, inputs)

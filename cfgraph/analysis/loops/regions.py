@@ -148,7 +148,7 @@ class Regions:
     def entry_condition(self, region: Region) -> PathCondition:
         """The path condition, in the outer region, under which a loop is entered."""
         guards, enters = self.guards, region.frame.enters
-        inputs = [guards.of(source) for node in enters for source in node.inputs]
+        inputs = [guards.of_output(source) for node in enters for source in node.inputs]
         inputs += [guards.of_node(source) for node in enters for source in node.controls]
         return reduce(PathCondition.union, inputs, guards.none)
 

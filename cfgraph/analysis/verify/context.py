@@ -103,7 +103,7 @@ class Signatures:
         self.library = library
         self._hints_left = _MAX_HINTS
         # the signature of an op or function, or None if it is unknown
-        self.of: Callable[[str], Signature | None] = _KnownSignatures(library).__getitem__
+        self.find: Callable[[str], Signature | None] = _KnownSignatures(library).__getitem__
         self._types_of_functions: dict[str, TypesOfNodes] = {}
 
     def suggest(self, name: str, known: Iterable[str], rule: Suggest = did_you_mean) -> str | None:
@@ -116,7 +116,7 @@ class Signatures:
         known = _types_of_ops if registry.lookup(op) is not None else self._types_of_functions
         types_of = known.get(op)
         if types_of is None:
-            types_of = known[op] = _make_types_of_op(self.of(op))
+            types_of = known[op] = _make_types_of_op(self.find(op))
         return types_of
 
 
@@ -255,7 +255,7 @@ class VerifyContext:
         return {op: nodes for op, nodes in self.by_op.items() if self._may_name_functions(op)}
 
     def _may_name_functions(self, op: str) -> bool:
-        signature = self.signatures.of(op)
+        signature = self.signatures.find(op)
         return signature is None or signature.names_functions
 
     @cached_property

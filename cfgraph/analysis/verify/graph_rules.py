@@ -73,7 +73,7 @@ def _wrong_input_count(subject: VerifyContext, node: Node, expected: int) -> Fin
         f"{node.op} reads {expected} input{'s' * (expected != 1)}, "
         f"{actual} {'is' if actual == 1 else 'are'} given"
     )
-    signature = subject.signatures.of(node.op)
+    signature = subject.signatures.find(node.op)
     counts = {arg.count for arg in signature.inputs if arg.count} if signature else set()
     declared = [f"{name}={node.attrs[name]}" for name in sorted(counts) if name in node.attrs]
     hint = f"its attribute declares {declared[0]}" if len(declared) == 1 else None
@@ -120,7 +120,7 @@ def _sound_loops(subject: VerifyContext) -> list[Frame]:
 def check_parallel_iterations(subject: VerifyContext) -> Iterator[Finding]:
     """parallel_iterations is at least 1 and the same for all Enters of a frame."""
     for op, nodes in subject.by_op.items():
-        signature = subject.signatures.of(op)
+        signature = subject.signatures.find(op)
         if signature is None or "parallel_iterations" not in signature.attrs:
             continue
         for node in nodes:
@@ -213,7 +213,7 @@ def _check_internal_names(subject: VerifyContext) -> Iterator[Finding]:
 def check_ops(subject: VerifyContext) -> Iterator[Finding]:
     """Every op is known or a library function; one finding per unknown op."""
     for op, nodes in subject.by_op.items():
-        if not op or subject.signatures.of(op) is not None:
+        if not op or subject.signatures.find(op) is not None:
             continue
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
         message = f"unknown op {op!r}{others}; it is preserved but cannot run"
@@ -225,7 +225,7 @@ def check_ops(subject: VerifyContext) -> Iterator[Finding]:
 def check_attributes(subject: VerifyContext) -> Iterator[Finding]:
     """Every node has the declared attributes, with allowed values."""
     for op, nodes in subject.by_op.items():
-        signature = subject.signatures.of(op)
+        signature = subject.signatures.find(op)
         if signature is not None:
             yield from _check_attributes_of_op(subject, signature, nodes)
 
@@ -292,7 +292,7 @@ def _missing(
 def _unknown_source(subject: VerifyContext, node: Node) -> Node | None:
     """The first input of an unknown op, whose types are unknown."""
     sources = (item.node for item in node.inputs)
-    return next((item for item in sources if subject.signatures.of(item.op) is None), None)
+    return next((item for item in sources if subject.signatures.find(item.op) is None), None)
 
 
 def _op_hint(subject: VerifyContext, op: str) -> str | None:
@@ -318,7 +318,7 @@ def _check_attribute(
 
 
 def _undeclared(subject: VerifyContext, node: Node, key: str) -> Finding:
-    signature = subject.signatures.of(node.op)
+    signature = subject.signatures.find(node.op)
     message = f"{node.op} declares no attribute {key!r}"
     hint = subject.signatures.suggest(key, signature.attrs if signature else ())
     hint = hint or "names of custom attributes start with an underscore"
@@ -356,7 +356,7 @@ def _format_value(value: Any) -> str:
 def check_constants(subject: VerifyContext) -> Iterator[Finding]:
     """The header of every constant tensor is valid and has the declared type."""
     for op, nodes in subject.by_op.items():
-        signature = subject.signatures.of(op)
+        signature = subject.signatures.find(op)
         if signature is not None and not signature.has_tensors:
             continue
         is_constant = signature is not None and _is_constant(signature)

@@ -66,7 +66,7 @@ def group_into_boxes(
     boxes: dict[tuple[PictureBox, BoxStep], PictureBox] = {}
     for node in nodes:
         box = top
-        for step in paths.of(node):
+        for step in paths.path_to(node):
             child = boxes.get((box, step))
             if child is None:
                 kind, label, prefix = step
@@ -108,13 +108,13 @@ class _BoxPaths:
             self.shared[device, frame] = common
             frame = frame.parent
 
-    def of(self, node: Node) -> list[BoxStep]:
+    def path_to(self, node: Node) -> list[BoxStep]:
         """Return the boxes of a node: device, then scopes and loops; scopes enclose their loops."""
         device, frame = self._device(node), self.frames.of[node]
-        steps, inside = self._of_frame(device, frame)
+        steps, inside = self._frame_path(device, frame)
         return [*steps, *_scope_steps(inside, _scopes(node.name))]
 
-    def _of_frame(self, device: str, frame: Frame) -> tuple[list[BoxStep], list[str]]:
+    def _frame_path(self, device: str, frame: Frame) -> tuple[list[BoxStep], list[str]]:
         """Return the boxes around a frame, and the scopes that they cover."""
         known = self._frames.get((device, frame))
         if known is not None:

@@ -148,7 +148,7 @@ def _gradient_rows(graph: Graph, derivatives: Sequence[Derivative]) -> list[Grad
                 rows.append(GradientRow(item.order, x, None, None, UNKNOWN_SHAPE, cut))
                 continue
             tensor, source = graph.tensor(name), graph.tensor(x)
-            shape = shapes.of(tensor, source)
+            shape = shapes.gradient_shape(tensor, source)
             rows.append(GradientRow(item.order, x, name, tensor.dtype, shape, None))
     return rows
 
@@ -165,7 +165,7 @@ class _GradientShapes:
     def _inferred(self) -> StaticShapes:
         return infer_shapes(self._graph)
 
-    def of(self, gradient: Output, x: Output) -> Shape:
+    def gradient_shape(self, gradient: Output, x: Output) -> Shape:
         # a handle has another type than the gradient, which is that of the variable's value
         has_shape_of_x = x.dtype == gradient.dtype
         if has_shape_of_x and self._of_xs[x].is_full:

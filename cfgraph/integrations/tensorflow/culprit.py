@@ -153,7 +153,7 @@ def formed_clusters(graph: Graph, analysis: Deadness) -> Iterator[FormedCluster]
             item for node in nodes for item in node.inputs if item.node not in inside
         )
         dead = {
-            item.name: analysis.text(analysis.of(item))
+            item.name: analysis.text(analysis.of_output(item))
             for item in inputs
             if not analysis.always_live(item)
         }

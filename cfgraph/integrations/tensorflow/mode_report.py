@@ -124,17 +124,17 @@ def _title(text: str) -> str:
     """Return a text without escapes, which the title of an issue would show."""
     label, colon, message = text.partition(": ")
     return colon.join(
-        part if clean_markdown(part) == part else _code(part) for part in (label, message)
+        part if clean_markdown(part) == part else _code_span(part) for part in (label, message)
     )
 
 
-def _prose(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Escape Markdown in a line, except for names in backticks."""
-    parts = _QUOTED.split(text)
-    return "".join(_code(part) if n % 2 else clean_markdown(part) for n, part in enumerate(parts))
+    parts = enumerate(_QUOTED.split(text))
+    return "".join(_code_span(part) if n % 2 else clean_markdown(part) for n, part in parts)
 
 
-def _code(text: str) -> str:
+def _code_span(text: str) -> str:
     """Return a text as code in a line."""
     text = clean(text)
     fence = "`" * (1 + max(map(len, _BACKTICKS.findall(text)), default=0))
@@ -158,15 +158,15 @@ def _versions(fault: ModeFault) -> Iterator[str]:
 
 def _values(fault: ModeFault) -> Iterator[str]:
     for name, value in fault.delta.inputs.items():
-        yield f"- fed {_code(name)}: {_code(summary_text(value))}"
+        yield f"- fed {_code_span(name)}: {_code_span(summary_text(value))}"
     for gap in fault.delta.gaps:
-        expected = "dead" if gap.before is None else _code(summary_text(gap.before))
-        returned = "no value" if gap.after is None else _code(summary_text(gap.after))
-        yield f"- {_code(gap.what)}: expected {expected}, returned {returned}"
+        expected = "dead" if gap.before is None else _code_span(summary_text(gap.before))
+        returned = "no value" if gap.after is None else _code_span(summary_text(gap.after))
+        yield f"- {_code_span(gap.what)}: expected {expected}, returned {returned}"
     if fault.delta.failure is not None:
         yield f"- {clean_markdown(fault.delta.failure.message)}"
         for line in (fault.delta.failure.hint or "").splitlines():
-            yield f"  - {_code(line)}"
+            yield f"  - {_code_span(line)}"
 
 
 def _modes(fault: ModeFault) -> Iterator[str]:
@@ -186,7 +186,7 @@ def _agreement(fault: ModeFault) -> str:
         (gap,) = fault.delta.gaps
         text = "" if gap.before is None else value_text(gap.before)
         if len(text) <= _MAX_VALUE and not set(text) & {*"\\|\n"}:
-            return f"returns {_code(text)}, as cfgraph" if text else "dead, as in cfgraph"
+            return f"returns {_code_span(text)}, as cfgraph" if text else "dead, as in cfgraph"
     return AGREES
 
 
@@ -196,14 +196,14 @@ def _liveness(fault: ModeFault, culprit: Culprit) -> Iterator[str]:
         lower(lowered)
         analysis = deadness(lowered)
         for name in [gap.what for gap in fault.delta.gaps] or fault.delta.fetches:
-            condition = analysis.describe(analysis.of(lowered.tensor(name)))
-            yield f"- In the graph, {_code(name)} {_prose(condition)}."
+            condition = analysis.describe(analysis.of_output(lowered.tensor(name)))
+            yield f"- In the graph, {_code_span(name)} {_escape_markdown(condition)}."
     except CfgraphError as error:
         yield f"- The liveness of the graph is not known: {clean_markdown(error.message)}"
     for name, condition in (culprit.conditions or {}).items():
         yield (
             "- In `rewritten.graph`, which TensorFlow runs instead, "
-            f"{_code(name)} {_prose(condition)}."
+            f"{_code_span(name)} {_escape_markdown(condition)}."
         )
 
 
@@ -211,11 +211,11 @@ def _first_node(fault: ModeFault) -> Iterator[str]:
     first = fault.delta.first
     if first is None:
         return
-    node = f"{_code(first.node)} ({clean_markdown(first.op)})"
+    node = f"{_code_span(first.node)} ({clean_markdown(first.op)})"
     yield f"- First node that differs: {node}, {clean_markdown(fault.with_sides(first.message))}."
     for name, function in fault.graph.functions.items():
         ops = dict.fromkeys(node.op for node in function.definition.nodes)
-        yield f"- Ops of {_code(name)}: {clean_markdown(', '.join(ops))}."
+        yield f"- Ops of {_code_span(name)}: {clean_markdown(', '.join(ops))}."
 
 
 def _culprit_lines(mode: Mode, culprit: Culprit) -> Iterator[str]:
@@ -225,11 +225,11 @@ def _culprit_lines(mode: Mode, culprit: Culprit) -> Iterator[str]:
     elif mode.rewrites:
         yield "- Disabling single rewrites of Grappler changes nothing."
     for finding in culprit.findings:
-        node = _code(finding.node or "")
+        node = _code_span(finding.node or "")
         yield f"- `cfgraph check rewritten.graph`: {finding.code}, node {node}:"
         yield f"  {clean_markdown(finding.message)}"
     for line in culprit.remarks:
-        yield f"- TensorFlow prints: {_code(line)}"
+        yield f"- TensorFlow prints: {_code_span(line)}"
     for cluster in culprit.clusters:
         yield from _cluster_lines(cluster)
     if not culprit.clusters and mode.flags:
@@ -240,9 +240,9 @@ def _culprit_lines(mode: Mode, culprit: Culprit) -> Iterator[str]:
 
 def _cluster_lines(cluster: FormedCluster) -> Iterator[str]:
     count = len(cluster.members)
-    yield f"- {_code(cluster.name)}: {count} nodes: {_names(cluster.members)}"
+    yield f"- {_code_span(cluster.name)}: {count} nodes: {_names(cluster.members)}"
     for name, condition in list(cluster.may_be_dead.items())[:_MAX_ITEMS]:
-        yield f"  - its input {_code(name)} may be dead: live if {_prose(condition)}"
+        yield f"  - its input {_code_span(name)} may be dead: live if {_escape_markdown(condition)}"
     for kind, names in (("Merge", cluster.merges), ("Switch", cluster.switches)):
         if names:
             yield f"  - {kind} inside: {_names(names)}"
@@ -250,7 +250,7 @@ def _cluster_lines(cluster: FormedCluster) -> Iterator[str]:
 
 def _names(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _MAX_ITEMS} more" * (len(names) > _MAX_ITEMS)
-    return ", ".join(map(_code, names[:_MAX_ITEMS])) + more
+    return ", ".join(map(_code_span, names[:_MAX_ITEMS])) + more
 
 
 def _commands(fault: ModeFault) -> Iterator[str]:

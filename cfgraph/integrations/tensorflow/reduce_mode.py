@@ -79,13 +79,13 @@ def reduce_mode(
     integers may need fewer nodes: a counter that starts from 1 can be doubled.
     """
     subject = _needed(oracle, Subject((graph,)), delta)
-    search = _searched(oracle, subject, on_success)
+    search = _run_search(oracle, subject, on_success)
     for make in (_lowered, _with_other_integers):
         feeds = oracle.feeds
         start = make(search.best, oracle)
         if start is None:
             continue
-        other = _searched(oracle, start)
+        other = _run_search(oracle, start)
         tests = search.tests + other.tests
         if other.best.nodes < search.best.nodes:
             search = other
@@ -103,7 +103,7 @@ def _needed(oracle: ModeOracle, subject: Subject, delta: RunDiff) -> Subject:
     return needed if oracle.is_interesting(needed) else subject
 
 
-def _searched(
+def _run_search(
     oracle: ModeOracle, subject: Subject, on_success: OnSuccess = lambda subject, step: None
 ) -> Search:
     values = recorded_values(oracle, subject.graphs[0])

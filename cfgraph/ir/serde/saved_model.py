@@ -139,7 +139,7 @@ def _initializer(meta: Any) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedState:
+class StateSources:
     """Sources of a SavedModel's initial state, at a path: a folder, or a file in it.
 
     `saver` restores the variables from the checkpoint `prefix`; then `initializer` runs, with the
@@ -174,14 +174,14 @@ class SavedState:
 
 def saved_state(
     path: str | os.PathLike[str], contents: SavedModelContents | None
-) -> SavedState | None:
+) -> StateSources | None:
     """Sources of the state of the SavedModel at `path`, or None if it has none.
 
     That includes a SavedModel whose variables are missing.
     """
     if contents is None:
         return None
-    saved = SavedState(str(path), contents.saver, contents.initializer, contents.assets)
+    saved = StateSources(str(path), contents.saver, contents.initializer, contents.assets)
     index = f"{VARIABLES_PREFIX.as_posix()}.index"
     if saved.saver is not None:
         return saved if Path(saved.folder, index).exists() else None

@@ -14,7 +14,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.split import as_outputs
-from cfgraph.ops.kernels.array_namespace import runtime_axis
+from cfgraph.ops.kernels.array_namespace import checked_axis
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -97,11 +97,11 @@ def _split_gradient(
         starts = g.ConcatOffset(axis, shapes).node
         return g.Slice(dz, starts.output(number), shapes[number])
 
-    def part(number: int) -> Output:
+    def sliced(number: int) -> Output:
         ends = _part_bounds(sizes, number)
         return measured(number) if ends is None else _slice_between(g, dz, position, *ends)
 
-    return [partial(part if None in sizes else split, number) for number in range(len(parts))]
+    return [partial(sliced if None in sizes else split, number) for number in range(len(parts))]
 
 
 def _static_part_sizes(
@@ -180,7 +180,7 @@ def concat_shape(parts: Sequence[Shape], axis: int | None) -> Shape:
 
 def _concat_offsets(concat_dim: Any, *shapes: Any) -> Any:
     first = shapes[0]
-    axis = runtime_axis(concat_dim, len(first), "Concat dim")
+    axis = checked_axis(concat_dim, len(first), "Concat dim")
     expected, offsets, reached = first.tolist(), [], 0
     for number, shape in enumerate(shapes):
         sizes = shape.tolist()
@@ -243,10 +243,10 @@ class Pack(Op):
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         count, axis = len(node.inputs), node.attr("axis")
 
-        def part(number: int) -> Output:
+        def unpacked(number: int) -> Output:
             return g.Unpack(dz, num=count, axis=axis).node.output(number)
 
-        return [partial(part, number) for number in range(count)]
+        return [partial(unpacked, number) for number in range(count)]
 
 
 def _stack(xp: ModuleType, values: Sequence[Any], axis: int) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
-from cfgraph.ops.kernels.array_namespace import runtime_axis
+from cfgraph.ops.kernels.array_namespace import checked_axis
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_axis, with_dim
@@ -98,7 +98,7 @@ class Unique(Op):
             if axis is not None and axis.size:
                 if axis.ndim != 1 or axis.size != 1:
                     raise OpError("axis must be empty or a vector with one element")
-                along = runtime_axis(axis[0], x.ndim)
+                along = checked_axis(axis[0], x.ndim)
                 rows = np.moveaxis(x, along, 0)
             elif x.ndim != 1:
                 raise OpError("unique expects a 1D vector.")

@@ -13,7 +13,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
-from cfgraph.ops.kernels.array_namespace import defer_check, runtime_axis
+from cfgraph.ops.kernels.array_namespace import checked_axis, defer_check
 from cfgraph.ops.kernels.variant_math import object_item
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
@@ -181,7 +181,7 @@ class GatherV2(Op):
 
     @staticmethod
     def kernel(xp: ModuleType, batch_dims: int, /, params: Any, indices: Any, axis: Any) -> Any:
-        position = runtime_axis(axis, params.ndim)
+        position = checked_axis(axis, params.ndim)
         if batch_dims:
             return take_batched_slices(xp, params, indices, position, batch_dims)
         return take_slices(xp, params, indices, position)

@@ -18,10 +18,10 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.kernels.array_namespace import (
+    checked_axis,
     computed_in_float32,
     reduced_axes,
     reduced_rows,
-    runtime_axis,
 )
 from cfgraph.ops.kernels.half_reductions import reduced_half
 from cfgraph.ops.opdef.gradient_api import (
@@ -247,7 +247,7 @@ class Reduction(Op, abstract=True):
 
 
 def _reduction_axes(indices: Any, rank: int) -> tuple[int, ...]:
-    axes = tuple(runtime_axis(axis, rank, "reduction axis") for axis in indices.flat)
+    axes = tuple(checked_axis(axis, rank, "reduction axis") for axis in indices.flat)
     if len(set(axes)) != len(axes):
         raise OpError(f"Axes contains a duplicate dimension: {list(axes)}")
     return axes
@@ -392,7 +392,7 @@ class ArgExtremum(Op, abstract=True):
             if dimension.ndim:
                 message = f"dim must be a scalar, but received tensor of shape: {dimension.shape}"
                 raise OpError(message)
-            axis = runtime_axis(dimension, value.ndim, "Expected dimension")
+            axis = checked_axis(dimension, value.ndim, "Expected dimension")
             if value.shape[axis] == 0:
                 raise OpError(f"Reduction axis {axis} is empty in shape {list(value.shape)}")
             if floats:  # NaN is never the extreme

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.segment import extreme_finite
-from cfgraph.ops.kernels.array_namespace import in_float32, rounds_each_step, runtime_axis
+from cfgraph.ops.kernels.array_namespace import checked_axis, in_float32, rounds_each_step
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import (
     ALL_NUMBERS,
@@ -42,7 +42,7 @@ class ScanOp(SameShape, abstract=True):
     def kernel(cls, xp: ModuleType, exclusive: bool, reverse: bool, /, x: Any, axis: Any) -> Any:
         if axis.ndim:
             raise OpError(f"ScanOp: axis must be a scalar, not {list(axis.shape)}")
-        dim = runtime_axis(axis, x.ndim, "ScanOp: Expected scan axis")
+        dim = checked_axis(axis, x.ndim, "ScanOp: Expected scan axis")
         if x.size == 0:
             return x
         if reverse:

@@ -130,7 +130,7 @@ class DeserializeManySparse(DeserializeSparse):
         return _stacked(serialized, dtype)
 
 
-def _part(element: Any, dtype: DType) -> Any:
+def _element_array(element: Any, dtype: DType) -> Any:
     """The array inside a string or a variant. Raises OpError if it has another type."""
     if isinstance(element, TensorVariant):
         array = element.value
@@ -161,7 +161,7 @@ def _stacked(serialized: Any, dtype: DType) -> tuple[Any, Any, Any]:
     all_shapes: list[Any] = []
     for position in np.ndindex(*batch):
         indices, values, shape = (
-            _part(element, part_type)
+            _element_array(element, part_type)
             for element, part_type in zip(
                 serialized[position], (dtypes.int64, dtype, dtypes.int64), strict=True
             )

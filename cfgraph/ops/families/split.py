@@ -13,7 +13,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
-from cfgraph.ops.kernels.array_namespace import runtime_axis
+from cfgraph.ops.kernels.array_namespace import checked_axis
 from cfgraph.ops.kernels.variant_math import unwrap_scalar_object
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
@@ -44,7 +44,7 @@ class Split(Op):
             nonlocal last
             key, known = (operator.index(split_dim), value.shape), last
             if key != known[0]:
-                axis = runtime_axis(split_dim, value.ndim, "split_dim")
+                axis = checked_axis(split_dim, value.ndim, "split_dim")
                 last = known = key, split_slices(axis, _equal_sizes(axis, value.shape[axis], count))
             return tuple(map(value.__getitem__, known[1])) if count > 1 else value
 
@@ -118,7 +118,7 @@ class SplitV(Op):
     ) -> Any:
         if split_dim.size != 1:
             raise OpError("split_dim tensor must have exactly one element.")
-        axis = runtime_axis(split_dim.reshape(()), value.ndim, "split_dim")
+        axis = checked_axis(split_dim.reshape(()), value.ndim, "split_dim")
         if size_splits.shape != (num_split,):
             raise OpError(
                 "size_splits should be a vector with one entry per output, "

@@ -36,7 +36,7 @@ def scipy_special(xp: ModuleType) -> ModuleType:
     return importlib.import_module(f"{package}.special")
 
 
-def runtime_axis(axis: Any, rank: int, what: str = "axis") -> int:
+def checked_axis(axis: Any, rank: int, what: str = "axis") -> int:
     """An axis that is a tensor, counted from the front. Raises OpError if out of range."""
     index = operator.index(axis)
     if index < 0:

@@ -41,7 +41,7 @@ def reduced_half(ufunc: np.ufunc, value: Any, axes: Iterable[int]) -> Any:
     sizes = [size for _, size in runs]
     if len(runs) == 3 and runs[0][0]:
         last_first = np.transpose(value.reshape(sizes), (1, 2, 0)).reshape(sizes[1], -1)
-        return _in_order(ufunc, last_first).reshape(shape)
+        return _reduce_sequentially(ufunc, last_first).reshape(shape)
     if len(runs) > 3:
         rows = np.moveaxis(value, kept, range(len(kept)))
         return _rows(ufunc, rows.reshape(int(np.prod(shape)), -1)).reshape(shape)
@@ -98,13 +98,13 @@ def _leaf(ufunc: np.ufunc, value: Any) -> Any:
 
 def _unrolled(ufunc: np.ufunc, blocks: Any) -> Any:
     """Reduce the second and third dimension; the third has four accumulators."""
-    first, *others = np.moveaxis(_in_order(ufunc, blocks), 1, 0)
+    first, *others = np.moveaxis(_reduce_sequentially(ufunc, blocks), 1, 0)
     for other in others:
         first = ufunc(first, other)
     return first
 
 
-def _in_order(ufunc: np.ufunc, value: Any) -> Any:
+def _reduce_sequentially(ufunc: np.ufunc, value: Any) -> Any:
     """Reduce the second dimension from first to last."""
     value = np.ascontiguousarray(value)
     if value.ndim == 2 or value[0, 0].size == 1:
@@ -117,7 +117,7 @@ def _columns(ufunc: np.ufunc, value: Any) -> Any:
     """Reduce the middle of three dimensions."""
     outer, length, inner = value.shape
     if length < _SHORTEST_UNROLLED:
-        return _in_order(ufunc, value)
+        return _reduce_sequentially(ufunc, value)
     end = length // _UNROLLED * _UNROLLED
     result = _unrolled(ufunc, value[:, :end].reshape(outer, -1, _UNROLLED, inner))
     for index in range(end, length):
@@ -128,4 +128,4 @@ def _columns(ufunc: np.ufunc, value: Any) -> Any:
     packed[: len(starts) * _PACKET] = np.repeat(starts % inner + _PACKET <= inner, _PACKET)
     if packed.all():
         return result
-    return np.where(packed.reshape(outer, inner), result, _in_order(ufunc, value))
+    return np.where(packed.reshape(outer, inner), result, _reduce_sequentially(ufunc, value))

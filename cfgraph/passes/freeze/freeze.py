@@ -334,7 +334,7 @@ class _Freezer:
         for key, group in nodes.items():
             if key in self.remaining:
                 continue
-            blocker, flows = self._flows(key, group, uses)
+            blocker, flows = self._handle_uses(key, group, uses)
             outcome = _outcome(group[0], key, self.values.get(key), blocker)
             if blocker is not None:
                 self.remaining[key] = outcome
@@ -371,7 +371,7 @@ class _Freezer:
                     blocker = Blocker(path, f"{path} ({node.op}) may access it in a function")
                     yield key, _outcome(node, key, self.values.get(key), blocker)
 
-    def _flows(
+    def _handle_uses(
         self, key: Key, group: list[Node], uses: HandleUses
     ) -> tuple[Blocker | None, dict[Output, tuple[ValueType, list[Output]]]]:
         """The reason why a variable stays, or the uses of its handles."""

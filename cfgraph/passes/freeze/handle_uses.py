@@ -80,9 +80,9 @@ class HandleUses:
                 new = [output for output in outputs if output not in found]
                 found.update(dict.fromkeys(new))
                 todo += new
-        return self._mixed(found, path), list(found)
+        return self._ambiguous_merge(found, path), list(found)
 
-    def _mixed(self, found: Mapping[Output, None], path: str) -> Blocker | None:
+    def _ambiguous_merge(self, found: Mapping[Output, None], path: str) -> Blocker | None:
         """A Merge that may also be the handle of another variable."""
         for tensor in found:
             node = tensor.node

@@ -407,7 +407,7 @@ def deciding_switch(conditions: Deadness, node: Node, live: Predicate) -> Output
         for tensor in current.inputs:
             if role_of(tensor.node) is not Role.SWITCH:
                 continue
-            is_selected = conditions.solver.equal(conditions.of(tensor), live) is True
+            is_selected = conditions.solver.equal(conditions.of_output(tensor), live) is True
             if is_selected and not implies(conditions.of_control(tensor.node), live):
                 return tensor
         for source in current.predecessors:

@@ -48,7 +48,7 @@ class DeadFetches:
                 continue
             try:
                 if dead_as is None:
-                    live = conditions.text(conditions.of(tensor))
+                    live = conditions.text(conditions.of_output(tensor))
                     text = f"{tensor.name} may be dead: it is live if {live}"
                     raise region_rejected("dead value", text, node=tensor.node.name)
                 if tensor.node in with_ports:
@@ -85,7 +85,7 @@ class DeadFetches:
     def _deciding_switches(self, conditions: Deadness, tensor: Output) -> list[tuple[Node, int]]:
         """Return the Switches, and their outputs, that decide a fetch, innermost first."""
         found: list[tuple[Node, int]] = []
-        start, live = tensor.node, conditions.of(tensor)
+        start, live = tensor.node, conditions.of_output(tensor)
         while conditions.solver.always(live) is not True:
             selected = deciding_switch(conditions, start, live)
             if selected is None:

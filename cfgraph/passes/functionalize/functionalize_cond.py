@@ -96,7 +96,7 @@ class PlannedCall:
             return True
         conditions = self.region.boundary.conditions
         live = conditions.of_control(node)
-        others = [*map(conditions.of, user.inputs)]
+        others = [*map(conditions.of_output, user.inputs)]
         others += [conditions.of_control(each) for each in user.controls if each is not node]
         rest = conditions.formulas.all_of(others)
         return conditions.solver.implies(rest, live) is True
@@ -176,7 +176,7 @@ def _liveness_anchors(
     boundary = plan.region.boundary
     conditions, context = boundary.conditions, boundary.context
     sources = [plan.region.selector.tensor, *arguments]
-    live = [*map(conditions.of, sources), *map(conditions.of_control, controls)]
+    live = [*map(conditions.of_output, sources), *map(conditions.of_control, controls)]
     if context in live:
         return []
     if conditions.solver.implies(conditions.formulas.all_of(live), context) is True:
@@ -185,7 +185,7 @@ def _liveness_anchors(
     if boundary.anchor is not None:
         candidates.append(boundary.anchor)
     for tensor in candidates:
-        if conditions.solver.equal(conditions.of(tensor), context) is not True:
+        if conditions.solver.equal(conditions.of_output(tensor), context) is not True:
             continue
         if role_of(tensor.node) is not Role.SWITCH:
             return [tensor.node]

@@ -83,7 +83,7 @@ def entry_condition(form: LoopForm, conditions: Deadness, rules: RegionRules) ->
         leaving.output() for leaving in form.frame.exits if leaving.uses or leaving in rules.fetched
     ]
     if early or any(
-        solver.equal(conditions.of(result), condition) is not True for result in results
+        solver.equal(conditions.of_output(result), condition) is not True for result in results
     ):
         raise _nonuniform_entry(first, differing[0])
     return condition

@@ -98,15 +98,15 @@ class OpenFrame:
         if role is Role.MERGE:
             if back_edge_of(node) is not None:
                 return 0
-            below = [self._of(tensor, members) for tensor in node.inputs]
+            below = [self._depth_of(tensor, members) for tensor in node.inputs]
             return max(0, min(below, default=0) - 1)
         if role is Role.CONTROL_TRIGGER:
             return 0
-        below = [self._of(tensor, members) for tensor in node.inputs]
+        below = [self._depth_of(tensor, members) for tensor in node.inputs]
         below += [self.depths.get(control, 0) for control in node.controls if control in members]
         return max(below, default=0)
 
-    def _of(self, tensor: Output, members: set[Node]) -> int:
+    def _depth_of(self, tensor: Output, members: set[Node]) -> int:
         if tensor.node not in members:
             return 0
         return self.depths.get(tensor.node, 0) + (role_of(tensor.node) is Role.SWITCH)
@@ -307,7 +307,7 @@ class _AnalysisRound:
         unused = [enter for enter in frame.enters if not enter.uses]
         sources = [node for enter in unused for node in (enter.inputs[0].node, *enter.controls)]
         ops = self._absorbed_ops([*inside, *frame.enters])
-        before = [self.conditions.of(leaving.output()) for leaving in frame.exits if leaving.uses]
+        before = [self.conditions.of_output(x.output()) for x in frame.exits if x.uses]
         loop, new = functionalize_while(self.graph, form, call, name, self.rules)
         for node in new:
             self._requirements.adopt(node, (*inside, *call.controls))

@@ -214,7 +214,7 @@ class BackwardLoop(GradientScope):
         with ctx.on_device(x.node.device):
             stack = add_stack(self.top, "f_acc", x)
             handle, value = self.enter_forward(stack), self._in_body(x)
-            conditional = bool(self.decisions(self.guards.of(x)))
+            conditional = bool(self.decisions(self.guards.of_output(x)))
             push = push_forward(ctx, handle, value, self.forward_counter, may_be_dead=conditional)
             saved = self.pop(self.capture_outer(stack), push)
             ctx.static.set_shape(saved, ctx.static.shape(x))
@@ -246,7 +246,7 @@ class BackwardLoop(GradientScope):
         """A value, dead in the last iteration, in which only the condition runs."""
         cond = self.loop.cond.output()
         test, _ = self.guards.branch(cond)
-        if self.guards.of(x).branch_of(test) is not None:
+        if self.guards.of_output(x).branch_of(test) is not None:
             return x
         for use in x.node.readers(x.port):
             if role_of(use.node) is Role.SWITCH and is_loop_switch(use.node, self.loop.cond):
@@ -320,7 +320,7 @@ class BackwardLoop(GradientScope):
             return self.zeros_from_shape(x)
         else:
             zeros = self.capture_outer(self.top.zeros_from_shape(x))
-        return self.guarded_by(zeros, self.decisions(self.guards.of(x)))
+        return self.guarded_by(zeros, self.decisions(self.guards.of_output(x)))
 
     def finish(self) -> None:
         """Add the control edges that order the iterations."""

@@ -74,7 +74,7 @@ class SegmentedLoop:
             "frame_name": frame.enters[0].attr("frame_name"),
             "parallel_iterations": frame.parallel_iterations,
         }
-        merge, outer_cond, pivot = self._add_control_loop(self._entry_controls(loop, guards))
+        merge, outer_cond, pivot = self._add_segment_loop(self._entry_controls(loop, guards))
         for variable in loop.variables:
             self._add_outer_variable(variable, outer_cond, stops)
         for enter in loop.invariants:
@@ -98,7 +98,7 @@ class SegmentedLoop:
         condition, chosen = guards.none, list[Node]()
         for enter in loop.frame.enters:
             for x in enter.inputs:
-                union = condition.union(guards.of(x))
+                union = condition.union(guards.of_output(x))
                 if union is not condition:
                     # a control edge from a Switch is live whatever side it takes
                     chosen.append(self._add("Identity", [x], "entered", loop.cond.device))
@@ -110,7 +110,7 @@ class SegmentedLoop:
                     condition = union
         return chosen
 
-    def _add_control_loop(self, controls: list[Node]) -> tuple[Node, Node, Node]:
+    def _add_segment_loop(self, controls: list[Node]) -> tuple[Node, Node, Node]:
         """Add the predicate of the outer loop: its Merge, its LoopCond, and a pivot of its body."""
         device = self.cond.device
         start = self._const(True, dtypes.bool_, "start", controls)

@@ -47,7 +47,7 @@ def merge_gradient(
     scope: GradientScope, guards: PathConditions, node: Node, slot: int, dz: Output
 ) -> Output:
     """The gradient of one input of a Merge."""
-    inner, outer = guards.of(node.inputs[slot]), guards.shared_by_inputs(node)
+    inner, outer = guards.of_output(node.inputs[slot]), guards.shared_by_inputs(node)
     is_decided = inner.is_decided_beyond(outer)
     if is_decided and inner is not outer and guards.alone(node, slot):
         return scope.guarded_within(dz, inner, outer)

@@ -125,7 +125,7 @@ class ShapeSources:
         self._static = static
         self._sources = {x: x for x in fed}
 
-    def of(self, x: Output) -> Output:
+    def source_of(self, x: Output) -> Output:
         """The source of the shape of a tensor: one computed before it, or the tensor itself."""
         sources = self._sources
         for tensor in postorder(x, lambda item: self._shape_inputs(item.node), sources):
@@ -170,7 +170,7 @@ class _Scope:
 
 
 class GradientContext:
-    """A graph that gradients are added to.
+    """Shared state of one gradient computation: graph, static shapes, names, and added nodes.
 
     `name` is the first component of the names of all new nodes. `gradient_nodes` are the new nodes
     that belong to the gradients; others, such as the trip counter of a forward loop, belong to the

@@ -92,7 +92,7 @@ def _start_variable(
         ctx.static.set_shape(result, outer.scope.known_shape(initial))
         outer.accumulate(initial, result, guard)
         carried = variable.updated
-        inner.accumulate(carried, switch.output(1), inner.guards.of(carried))
+        inner.accumulate(carried, switch.output(1), inner.guards.of_output(carried))
     return merge
 
 
@@ -226,7 +226,7 @@ def _reverse_single_trip_frame(
         for node in region.frame.exits:
             for dx in outer.partials(node.output()):
                 x = node.inputs[0]
-                inner.accumulate(x, dx, inner.guards.of(x))
+                inner.accumulate(x, dx, inner.guards.of_output(x))
     yield inner
     with outer.ctx.last_scope():
         for node in region.frame.enters:
@@ -265,7 +265,7 @@ class SingleTripFrame(GradientScope):
     def _exit_value(self, x: Output) -> Output:
         if role_of(x.node) is Role.ENTER:
             return x.node.inputs[0]
-        if self.guards.of(x) is not self.guards.none:
+        if self.guards.of_output(x) is not self.guards.none:
             message = "a conditional value of a frame without a back edge is needed outside it"
             path = self.region.frame.path
             raise Unsupported(message, node=x.node, frame=path, code="CFG504")

@@ -199,7 +199,7 @@ class RecomputedSegment:
             for node in region.frame.exits:
                 result = self.clones[node].output()
                 for dx in outer.partials(node.output()):
-                    self.reverse.accumulate(result, dx, regions.guards.of(result))
+                    self.reverse.accumulate(result, dx, regions.guards.of_output(result))
 
     def accumulate_outer(self) -> None:
         """Pass the gradients of the clone's inputs to the inputs of the segment."""
@@ -211,7 +211,7 @@ class RecomputedSegment:
                     continue  # an input that is the same in all segments may enter several times
                 visited.add(cloned)
                 for dx in self.reverse.partials(cloned):
-                    outer.accumulate(source, dx, outer.guards.of(source))
+                    outer.accumulate(source, dx, outer.guards.of_output(source))
 
 
 class RecomputationScope(GradientScope):

@@ -105,7 +105,7 @@ class ReverseMode:
 
     def _accumulate_guarded(self, x: Output, dx: Output, guard: PathCondition) -> None:
         if guard is not self.guards.none:
-            residual = guard.beyond(self.guards.of(x))
+            residual = guard.beyond(self.guards.of_output(x))
             if residual and (residual := self.scope.residual_decisions(residual)):
                 dx = merge_with_zeros(self.scope, x, dx, residual)
         partials = self._partials.get(x)
@@ -192,7 +192,7 @@ class ReverseMode:
             for slot, x in enumerate(node.inputs):
                 if self.is_active(x):
                     dx = merge_gradient(self.scope, self.guards, node, slot, dz)
-                    self.accumulate(x, dx, self.guards.of(x))
+                    self.accumulate(x, dx, self.guards.of_output(x))
 
     def _stack(self, stacks: StackGradients, node: Node) -> None:
         """Push the gradient of a popped value; pop the gradient of a pushed one."""
@@ -335,7 +335,7 @@ def differentiate(
 def _add_gradients(reverse: ReverseMode, request: GradientRequest) -> list[Output | None]:
     for y, weight in zip(request.ys, request.weights, strict=True):
         if carries_gradient(y) and reverse.is_active(y):
-            guard = reverse.guards.of(y)
+            guard = reverse.guards.of_output(y)
             reverse.accumulate(y, _initial_gradient(reverse.scope, y, weight, guard), guard)
     reverse.run()
     zeros = {*request.zeros, *_reachable_through_loops(reverse.regions, request)}

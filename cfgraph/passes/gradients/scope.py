@@ -134,7 +134,7 @@ class GradientScope:
     def have_equal_shapes(self, x: Output, y: Output) -> bool:
         """True if two tensors of one iteration have the same shape in every run."""
         sources = self.ctx.sources_of_shapes
-        return sources.of(x) == sources.of(y)
+        return sources.source_of(x) == sources.source_of(y)
 
     def known_value(self, x: Output) -> Any | None:
         """Static value of a tensor, or None."""

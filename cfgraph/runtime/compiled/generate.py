@@ -144,7 +144,7 @@ class CodeGenerator:
         for index, output in self.plan.fetches.items():
             if self.frames.of_outputs.get(output.node, self.frames.root) is not self.frames.root:
                 raise NotCompiled("a fetch is inside a loop", output.node)
-            live = liveness.of(output)
+            live = liveness.of_output(output)
             if live is liveness.always:
                 continue
             self.may_be_dead = output.node
@@ -248,14 +248,14 @@ class CodeGenerator:
             live = liveness.always
             outer = predicate in liveness.fed and info is not liveness.root
             if not outer and self.frames.of_outputs.get(predicate.node) is info.frame:
-                live = liveness.of(predicate)
+                live = liveness.of_output(predicate)
             item = self.test_items[test] = self._item(
-                info.frame, live, partial(self.writer.test, test, plan)
+                info.frame, live, partial(self.writer.add_test, test, plan)
             )
             if self.frames.of_outputs.get(predicate.node) is info.frame:
                 item.needs(self._source(predicate))
             data = plan.node.inputs[0]
-            if liveness.of(data) is live:
+            if liveness.of_output(data) is live:
                 # an error of the data precedes that of a predicate with a shape
                 item.needs(self._source(data))
         return item
@@ -302,7 +302,7 @@ class CodeGenerator:
             start = self._item(info.frame, section, partial(self.writer.unset, variable))
             done.needs(start)
         for slot, output in enumerate(node.inputs):
-            current = liveness.of(output)
+            current = liveness.of_output(output)
             if current is liveness.never:
                 continue
             write = partial(self.writer.move, plan, slot, value, index, flag)

@@ -192,7 +192,7 @@ class NodeWriter:
     def _counter(self, frame: Frame) -> str:
         return f"i{self.numbers[frame]}" if self.liveness.info[frame].is_loop else "0"
 
-    def test(self, test: BranchTest, switch: NodePlan) -> None:
+    def add_test(self, test: BranchTest, switch: NodePlan) -> None:
         variable = self.tests[test] = self.program.variable(scalar=True, prefix="b")
         form = self.style.branch_test
         if test.branches != 2:
@@ -362,7 +362,7 @@ def frame_names(frame: Frame) -> tuple[str, ...]:
     return tuple(loop.name for loop in frame.loops)
 
 
-def test(predicate: Any) -> bool:
+def branch_taken(predicate: Any) -> bool:
     """The branch of a Switch with two outputs. Raises OpError for a predicate with a shape."""
     if predicate is _FALSE:
         return False
@@ -429,7 +429,7 @@ REUSING: Final[dict[str, Callable[[Any, Any, int], Any]]] = {
 FUNCTIONS: Final[dict[str, Any]] = {
     "__builtins__": {},
     "TRUE": TRUE,
-    "test": test,
+    "test": branch_taken,
     "branch": branch,
     "deref": dereference,
     "exceeded": exceeded,

@@ -111,7 +111,7 @@ class PlanLiveness:
 
         return deadness(self.graph, list(self.plan.nodes), self.fed)
 
-    def of(self, output: Output) -> PathCondition:
+    def of_output(self, output: Output) -> PathCondition:
         """The condition of an output, in the frame of its readers."""
         if output in self.fed:
             return self.always
@@ -241,7 +241,7 @@ class PlanLiveness:
         if any(map(self._is_back_edge, node.inputs)):
             self._require_loop_merge(node)
             return self.always
-        sources = {output: self.of(output) for output in node.inputs}
+        sources = {output: self.of_output(output) for output in node.inputs}
         if len(sources) < len(node.inputs):
             raise NotCompiled("a Merge has two live inputs", node)
         alive = {output: live for output, live in sources.items() if live is not never}
@@ -339,7 +339,7 @@ class PlanLiveness:
                 for output in node.inputs:
                     if self._is_back_edge(output):
                         continue
-                    if output not in self.fed and info.section(self.of(output)) is section:
+                    if output not in self.fed and info.section(self.of_output(output)) is section:
                         message = "a Merge joins both sides of the test of its loop"
                         raise NotCompiled(message, node)
 

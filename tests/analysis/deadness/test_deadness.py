@@ -133,7 +133,7 @@ def test_a_fed_output_is_live() -> None:
     of = graph(INPUTS, "s = Switch(x, p)\nt = Neg(s:1)")
     analysis = deadness(of, cut=[of["s"].output(1)])
     assert analysis.always_live(of["t"])
-    assert analysis.text(analysis.of(of["s"].output(0))) == "~p"
+    assert analysis.text(analysis.of_output(of["s"].output(0))) == "~p"
 
 
 # -- several branches -----------------------------------------------------------------------------

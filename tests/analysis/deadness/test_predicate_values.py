@@ -83,7 +83,7 @@ def _selected(merge: str) -> list[str]:
     """The conditions of the outputs of a _SwitchN that the index of a Merge selects."""
     choice = graph(CHOICE, merge, "s = _SwitchN(x, m:1) {num_outs=3}")
     analysis = deadness(choice)
-    return [analysis.text(analysis.of(choice.tensor(f"s:{port}"))) for port in range(3)]
+    return [analysis.text(analysis.of_output(choice.tensor(f"s:{port}"))) for port in range(3)]
 
 
 def test_the_index_of_a_merge_is_that_of_the_input_that_arrives() -> None:

@@ -55,4 +55,4 @@ def test_conditions_with_equal_decisions_are_one_object() -> None:
 def test_a_switch_with_one_output_decides_nothing() -> None:
     text = "x = Placeholder() {dtype=int32, shape=[]}\ns = _SwitchN(x, x) {T=int32, num_outs=1}"
     guards = PathConditions()
-    assert guards.of(parse_graph(text)["s"].output()) is guards.none
+    assert guards.of_output(parse_graph(text)["s"].output()) is guards.none
