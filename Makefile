@@ -60,10 +60,12 @@ lint: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/python tests/measures.py --check
 
 # what is generated and kept in git: indexes, man pages, schemas, and pages
-GENERATED := tests/cli/test_schemas.py tests/ops/test_op_index.py tests/ops/test_declared_ops.py tests/test_extension_index.py \
-	tests/test_man_pages.py tests/cli/test_configuration_schema.py tests/cli/test_configuration.py tests/test_ops_page.py
+INDEXES := tests/test_extension_index.py tests/ops/test_op_index.py
+GENERATED := tests/cli/test_schemas.py tests/ops/test_declared_ops.py tests/test_man_pages.py \
+	tests/cli/test_configuration_schema.py tests/cli/test_configuration.py tests/test_ops_page.py
 
 generate: .venv/ready-$(or $(EXTRAS),test)
+	$(BIN)/python -m pytest -q --update $(INDEXES)
 	$(BIN)/python -m pytest -q --update $(GENERATED)
 
 docs: .venv/ready-$(or $(EXTRAS),$(DOCS))

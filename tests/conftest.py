@@ -50,7 +50,12 @@ def plug_in(path: Path) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hide the GPU from TensorFlow, unless it is what the tests are for; note what is a sweep."""
+    """Hide the GPU from TensorFlow, unless it is what the tests are for; note what is a sweep.
+
+    The folders of backends and integrations are markers.
+    """
+    for name in sorted(PLUG_INS):
+        config.addinivalue_line("markers", f"{name}: the tests of its folder")
     if not selects("card", config.option.markexpr):
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     sampled.sweep = is_sweep(config.option.markexpr, config.getoption("--sweep"))

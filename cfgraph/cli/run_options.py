@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 
 from cfgraph.cli import options
-from cfgraph.cli.option_groups import OptionGroup, including
+from cfgraph.cli.option_groups import OptionGroup, group_fields, including
 from cfgraph.cli.options import ADVANCED, Color, reject_nan, repeatable
 from cfgraph.errors import UsageError
 from cfgraph.extensions import OPTIONS, WORKERS, engine_names, extension, extension_names
@@ -410,7 +410,17 @@ class EngineOptions(OptionGroup):
 
     @property
     def requested(self) -> str | Engine:
-        """The name of the engine, or the engine that its own options describe."""
+        """The name of the engine, or the engine that its own options describe.
+
+        Raises UsageError for an option of an engine that is not requested.
+        """
+        for name in extension_names(OPTIONS):
+            for member, default in group_fields(extension(OPTIONS, name)).items():
+                if name != self.engine and getattr(self, member) != default:
+                    option = member.replace("_", "-")
+                    raise UsageError(
+                        f"--{option} is of --engine {name}", hint=f"add --engine {name}"
+                    )
         if self.engine not in extension_names(OPTIONS):
             return self.engine
         engine: Engine = extension(OPTIONS, self.engine).make_engine(self)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
+import typer
 
 import cfgraph
+from cfgraph.cli.option_groups import OptionGroup, including
+from cfgraph.cli.run_options import EngineOptions
 from cfgraph.errors import UsageError
 from cfgraph.extension_index import EXTENSIONS
 from cfgraph.runtime.preparation.engines import Engine
@@ -80,6 +83,34 @@ def test_an_unknown_engine_is_refused_with_the_names_that_there_are(counter: Any
     with pytest.raises(UsageError, match="unknown engine 'rounds'") as caught:
         cfgraph.Session(cfgraph.load(counter), engine="rounds")
     assert "tokens" in str(caught.value.hint)
+
+
+def test_an_engine_and_an_option_that_requests_another_one_are_refused(counter: Any) -> None:
+    with pytest.raises(UsageError, match="cannot be combined with costs"):
+        cfgraph.Session(cfgraph.load(counter), engine=Rounds(), costs=cfgraph.CostModel())
+    with pytest.raises(UsageError, match="expected a name or an Engine"):
+        cfgraph.Session(cfgraph.load(counter), engine=3)  # type: ignore[arg-type]
+
+
+class RoundsOptions(OptionGroup):
+    """The option of the engine on the command line."""
+
+    rounds: Annotated[int, typer.Option("--rounds")] = 1
+
+    @staticmethod
+    def make_engine(options: Any) -> Rounds:
+        return Rounds(options.rounds)
+
+
+def test_options_of_an_engine_are_those_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXTENSIONS, "engine", {"rounds": f"{__name__}:Rounds"})
+    monkeypatch.setitem(EXTENSIONS, "options", {"rounds": f"{__name__}:RoundsOptions"})
+    group = including(RoundsOptions)(EngineOptions)
+    requested = group(engine="rounds", rounds=3).requested
+    assert isinstance(requested, Rounds)
+    assert requested.rounds == 3
+    with pytest.raises(UsageError, match="--rounds requires the engine rounds"):
+        _ = group(engine="tokens", rounds=3).requested
 
 
 @pytest.mark.parametrize("case", sampled(recorded.parameters("session"), 40))

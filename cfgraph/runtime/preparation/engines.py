@@ -84,15 +84,19 @@ def make_engine(config: RunConfig) -> Engine:
     """
     options = (x for x in extension_names(SESSION_OPTION) if getattr(config, x) is not None)
     option, named = next(options, None), config.engine
+    if not isinstance(named, str | Engine | None):
+        raise UsageError(f"engine is {named!r}, expected a name or an Engine")
+    is_added = isinstance(named, Engine) or named in extension_names(ENGINE)
+    if is_added and option is not None:
+        message = f"the engine {named!r} cannot be combined with {option}"
+        raise UsageError(message, hint=f"omit {option}")
     engine: type[Engine] = Engine
     if option is not None:
         engine = extension(SESSION_OPTION, option)
     elif isinstance(named, Engine):
         return named
-    elif named in extension_names(ENGINE):
+    elif named is not None and is_added:
         engine = extension(ENGINE, named)
-    elif not isinstance(named, str | None):
-        raise UsageError(f"engine is {named!r}, expected a name or an Engine")
     return engine()
 
 
