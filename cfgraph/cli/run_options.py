@@ -418,9 +418,8 @@ class EngineOptions(OptionGroup):
             for member, default in group_fields(extension(OPTIONS, name)).items():
                 if name != self.engine and getattr(self, member) != default:
                     option = member.replace("_", "-")
-                    raise UsageError(
-                        f"--{option} is of --engine {name}", hint=f"add --engine {name}"
-                    )
+                    message = f"--{option} requires the engine {name}"
+                    raise UsageError(message, hint=f"add --engine {name}")
         if self.engine not in extension_names(OPTIONS):
             return self.engine
         engine: Engine = extension(OPTIONS, self.engine).make_engine(self)

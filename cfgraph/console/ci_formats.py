@@ -176,7 +176,7 @@ def markdown(command: str, subjects: Iterable[FindingSubject], fail_level: str) 
 def _markdown_table(command: str, subject: FindingSubject) -> str:
     counts = [(sum(item.level == level for item in subject.findings), level) for level in LEVELS]
     words = [f"{count} {level}{'s' * (count > 1)}" for count, level in counts if count]
-    if command == "diff" and not any(item.level == "error" for item in subject.findings):
+    if command == "diff" and all(item.level == "note" for item in subject.findings):
         words.insert(0, "no differences")
     lines = [f"**{clean_markdown(subject.path)}**: {', '.join(words) or 'no findings'}"]
     if subject.findings:
