@@ -7,7 +7,6 @@ computed in every run; the Switches at the entry of the branch discard it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
@@ -185,17 +184,16 @@ def _device(node: Node) -> tuple[str, str]:
     return "(any)", reason or "no request"
 
 
-@dataclass(frozen=True, slots=True)
-class UnconditionalWork:
+class UnconditionalWork(Record):
     """Nodes that run for both values of a predicate although only one branch reads them.
 
-    `of` maps each branch (0 is false and 1 is true for a two-way Switch) to its nodes in graph
-    order.
+    `regardless` maps each branch (0 is false and 1 is true for a two-way Switch) to its nodes in
+    graph order.
     """
 
-    predicate: Output
-    switches: tuple[Node, ...]
-    of: dict[int, tuple[Node, ...]]
+    predicate: str
+    switches: Sequence[str]
+    regardless: Mapping[int, Sequence[str]]
 
 
 def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | None:
@@ -207,7 +205,7 @@ def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | N
     guards = PathConditions()
     source, _ = guards.source(predicate)
     switches = [
-        node
+        node.name
         for node in graph
         if role_of(node) is Role.SWITCH and guards.source(node.inputs[1])[0] == source
     ]
@@ -217,14 +215,12 @@ def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | N
     for node in reversed(topological_order(graph).nodes):
         if node.uses and _is_pure(node):
             sides[node] = _exclusive_branch(node, guards, source, sides)
-    analysis: dict[int, list[Node]] = {}
+    names: dict[int, list[str]] = {}
     for node in graph:
         side = sides.get(node)
         if side is not None and _is_work(node):
-            analysis.setdefault(side, []).append(node)
-    return UnconditionalWork(
-        source, tuple(switches), {key: tuple(analysis[key]) for key in sorted(analysis)}
-    )
+            names.setdefault(side, []).append(node.name)
+    return UnconditionalWork(source.name, switches, dict(sorted(names.items())))
 
 
 def _exclusive_branch(

@@ -18,7 +18,7 @@ def work_by_branch(text: str) -> dict[int, list[str]]:
     graph: Graph = cfgraph.loads((HEAD + text).encode(), "graph")
     work = unconditional_work(graph, graph.tensor("p:0"))
     assert work is not None
-    return {side: [node.name for node in nodes] for side, nodes in work.of.items()}
+    return {side: [*names] for side, names in work.regardless.items()}
 
 
 def test_a_switch_with_one_live_side_has_its_data_made_for_that_side() -> None:

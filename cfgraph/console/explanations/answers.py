@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
-from cfgraph.analysis.explain import Explanation
+from cfgraph.analysis.explain import Explanation, UnconditionalWork
 from cfgraph.analysis.findings import Code
 from cfgraph.console.documents import CompilationReport, Module
 from cfgraph.reports import (
@@ -63,14 +63,6 @@ class FunctionResults(Record):
     results: Sequence[str]
 
 
-class WorkReport(Record):
-    """The nodes that run whatever a predicate is."""
-
-    predicate: str
-    switches: Sequence[str]
-    regardless: Mapping[str, Sequence[str]]
-
-
 class SourceLine(Record):
     """A line of a Python file, and the node in its comment."""
 
@@ -95,7 +87,7 @@ class NodeReport(Explanation):
 
     run: Unrequired[NodeRunReport | None]  #: What became of it in a run.
     #: Of a predicate: what was made outside of its branches and runs whatever it is.
-    decides: Maybe[WorkReport]
+    decides: Maybe[UnconditionalWork]
     implementation: Maybe[str]  #: The function that a call runs, of several implementations.
     #: The function that has the node, and the results that the node computes.
     function: Annotated[Maybe[FunctionResults], Keywords(additionalProperties=False)]

@@ -31,7 +31,6 @@ from cfgraph.console.explanations.answers import (
     LoopReport,
     NodeReport,
     SourceLine,
-    WorkReport,
 )
 from cfgraph.console.explanations.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
@@ -237,17 +236,16 @@ class NodeExplanation:
     implementation: str | None = None
     code: SourceLine | None = None
     module: ModuleExplanation | None = None
-    function: tuple[str, Sequence[str]] | None = None
+    function: FunctionResults | None = None
 
     def report(self) -> NodeReport:
         """Return the member `node` of the document."""
-        work = self.unconditional
         return NodeReport.from_attributes(
             self.facts,
             run=None if self.outcome is None else self.outcome.report(),
-            decides=None if work is None else _work_report(work),
+            decides=self.unconditional,
             implementation=self.implementation,
-            function=None if self.function is None else FunctionResults(*self.function),
+            function=self.function,
             source=self.code,
             module=None if self.module is None else self.module.report(),
         )
@@ -262,9 +260,9 @@ class NodeExplanation:
 
     def _call(self) -> Iterator[tuple[str, str, str]]:
         if self.function is not None:
-            name, results = self.function
-            returned = f", and returns this as {', '.join(results)}" if results else ""
-            yield "function", name, f"runs when it is called{returned}"
+            results = ", ".join(self.function.results)
+            returned = f", and returns this as {results}" if results else ""
+            yield "function", self.function.name, f"runs when it is called{returned}"
 
     def _more(self) -> Iterator[tuple[str, str, str]]:
         if self.implementation is not None:
@@ -272,9 +270,9 @@ class NodeExplanation:
         if self.unconditional is not None:
             count = len(self.unconditional.switches)
             switches = "1 Switch" if count == 1 else f"{count} Switches"
-            yield "decides", self.unconditional.predicate.name, f"predicate of {switches}"
-            for side, nodes in self.unconditional.of.items():
-                names = first_names([node.name for node in nodes], _MAX_NAMES)
+            yield "decides", self.unconditional.predicate, f"predicate of {switches}"
+            for side, nodes in self.unconditional.regardless.items():
+                names = first_names(nodes, _MAX_NAMES)
                 sides = {0: "if it is false", 1: "if it is true"}
                 serves = sides.get(side, f"on branch {side}")
                 yield "unconditional", names, f"always computed, but used only {serves}"
@@ -354,7 +352,7 @@ def _explain(
     unconditional = _unconditional_work(view.graph, node)
     called = called_implementation(graph, node)
     code = None if find_line is None else find_line(graph, node)
-    function = (view.name, view.results_of(node)) if view.name else None
+    function = FunctionResults(view.name, view.results_of(node)) if view.name else None
     explained = NodeExplanation(facts, unconditional, outcome, full, called, code, module, function)
     return "node", explained
 
@@ -414,9 +412,3 @@ def _edge_rows(facts: Explanation, full: bool) -> list[tuple[str, str, str]]:
         rows.append(("message", facts.message, ""))
     rows.append(("device", facts.device, facts.device_reason or ""))
     return rows
-
-
-def _work_report(work: UnconditionalWork) -> WorkReport:
-    regardless = {str(side): [node.name for node in nodes] for side, nodes in work.of.items()}
-    switches = [node.name for node in work.switches]
-    return WorkReport(work.predicate.name, switches, regardless)
