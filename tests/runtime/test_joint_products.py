@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.console.transforms.convert import PythonOptions, python_source, write_python
+from cfgraph.console.transforms.convert import PythonOptions
+from cfgraph.integrations.python_export.convert import python_source, write_python
 from cfgraph.runtime.cost_model import Calibration
 from cfgraph.runtime.engine.joint_products import DeferredProduct, JoinedSum
 from cfgraph.runtime.session import Session
