@@ -255,8 +255,12 @@ class RewriteContext:
         )
 
     def _require(self, node: Node, required: set[Node]) -> bool:
-        """Record a node that does something; return True to search before any other."""
-        if node in self.never_live or self.does_nothing(node):
+        """Record a node that does something; return True to search before any other.
+
+        So does an argument of a function: a body that is inlined waits for each argument by itself,
+        which arrives once the effects are done that the caller has ordered before it.
+        """
+        if node in self.never_live or (self.does_nothing(node) and role_of(node) is not Role.ARG):
             return True
         required.add(node)
         return False
