@@ -10,8 +10,6 @@ import pytest
 
 from cfgraph.errors import ExecutionError
 from cfgraph.limits import limited
-from cfgraph.ops.families.requantization import narrowed
-from cfgraph.ops.kernels.quantized_numbers import interval
 from cfgraph.ops.opdef.op import OpError
 from tests.ops.test_fast_paths import compute
 
@@ -77,10 +75,3 @@ def test_working_memory_is_reserved(name: str) -> None:
 def test_a_ragged_tensor_has_no_negative_number_of_rows() -> None:
     with pytest.raises(OpError, match="FIRST_DIM_SIZE must not be negative"):
         dense_rows(-1)
-
-
-@pytest.mark.parametrize("bounds", [(-np.inf, 1, 0, 1), (0, 1, 0, np.inf), (0, np.nan, 0, 1)])
-def test_an_infinite_range_is_refused(bounds: tuple[float, ...]) -> None:
-    source = interval(np.int32, *bounds[:2])
-    with pytest.raises(OpError, match="the range must be finite, got"):
-        narrowed(np.arange(3, dtype=np.int32), source, interval(np.uint8, *bounds[2:]))
