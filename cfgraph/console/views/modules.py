@@ -34,6 +34,12 @@ def is_module(node: Node | BodyNode) -> bool:
     return lookup(node.op) is XlaCallModule
 
 
+def module_bytes(node: Node | BodyNode) -> bytes:
+    """The module that a node calls; empty if its attribute is no text."""
+    data = node.attrs.get("module")
+    return data if isinstance(data, bytes) else b""
+
+
 def module_summaries(graph: Graph, *, reads: bool) -> list[ModuleSummary]:
     """The modules of a graph and of its functions; their parts only if it `reads` the modules."""
     if not reads:
@@ -100,11 +106,11 @@ class _ModuleReader:
 def _modules(graph: Graph) -> Iterator[tuple[str, bytes]]:
     for node in graph:
         if is_module(node):
-            yield node.name, node.attrs.get("module", b"")
+            yield node.name, module_bytes(node)
     for name, function in sorted(graph.functions.items()):
         for body_node in function.definition.nodes:
             if is_module(body_node):
-                yield f"{name}/{body_node.name}", body_node.attrs.get("module", b"")
+                yield f"{name}/{body_node.name}", module_bytes(body_node)
 
 
 def _parts(body: ModuleFunction) -> Iterator[ModulePart]:
@@ -151,7 +157,7 @@ class ModuleExplanation:
     @classmethod
     def of_node(cls, name: str, node: Node, full: bool) -> ModuleExplanation:
         """The explanation of a node; without jax, it has the reason alone."""
-        data = node.attrs.get("module", b"")
+        data = module_bytes(node)
         summary = _ModuleReader().summary(name, data)
         lines = () if summary.reason else tuple(extension(MODULES, "text")(data).splitlines())
         return cls(summary, lines, full)
@@ -190,7 +196,7 @@ def module_selections(
         for node in filter(is_module, selection.nodes):
             title = selection.view.title(node)
             try:
-                parts = reader.bodies(node.attrs.get("module", b""), f"{title}/")
+                parts = reader.bodies(module_bytes(node), f"{title}/")
             except RunTimeout:
                 raise
             except CfgraphError as error:
