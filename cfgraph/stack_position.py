@@ -8,6 +8,7 @@ its locator with the frames of the stack from that function inward.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 import threading
@@ -71,7 +72,22 @@ def stack_position(frame: FrameType | None) -> StackPosition | None:
 
 def main_thread_position() -> StackPosition | None:
     """The position of the main thread, for other threads."""
-    return stack_position(sys._current_frames().get(threading.main_thread().ident or 0))
+    return stack_position(thread_frame(threading.main_thread().ident or 0))
+
+
+def thread_frame(thread: int) -> FrameType | None:
+    """The innermost frame of a thread, None if it has ended.
+
+    Python 3.11 holds a lock meanwhile that a garbage collection takes, too, and waits forever if
+    one begins within.
+    """
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread)
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def frame_variables(frame: FrameType) -> dict[str, Any]:

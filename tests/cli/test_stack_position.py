@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from cfgraph.stack_position import (
     main_thread_position,
     pass_position,
     stack_position,
+    thread_frame,
 )
 
 
@@ -98,6 +100,23 @@ def test_a_pass_is_at_the_node_of_its_innermost_loop(
     ]
     assert {position.nodes for position in positions if position} == {len(graph)}
     assert stack_position(sys._getframe()) is None
+
+
+def test_no_collection_begins_while_the_frames_of_threads_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[bool] = []
+    frame = sys._getframe()
+
+    def frames() -> dict[int, FrameType]:
+        found.append(gc.isenabled())
+        return {7: frame}
+
+    monkeypatch.setattr(sys, "_current_frames", frames)
+    assert gc.isenabled()
+    assert thread_frame(7) is frame
+    assert thread_frame(8) is None
+    assert (found, gc.isenabled()) == ([False, False], True)
 
 
 def test_a_locator_that_fails_yields_to_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:

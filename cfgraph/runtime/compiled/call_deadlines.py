@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, Final
 
 from cfgraph.limits import DeadlinePassed
+from cfgraph.stack_position import thread_frame
 
 # seconds until an exception is raised again that a finalizer has dropped
 _REPEAT_SECONDS: Final = 0.5
@@ -60,7 +61,7 @@ class _Alarm:
         for number in range(_SAMPLES):
             # between two instructions, variables may be missing or disagree
             with suppress(Exception):
-                self.sample(sys._current_frames().get(self.thread))
+                self.sample(thread_frame(self.thread))
             if number < _SAMPLES - 1:
                 time.sleep(_SAMPLE_SECONDS)
 
