@@ -366,7 +366,7 @@ PASSES: dict[str, Callable[[cfgraph.Graph], Any]] = {
     [
         *(("passes.partition", name) for name in ("partition", "cut", "control_loops")),
         ("passes.partition", "device_crossings"),
-        *(("passes.place", name) for name in ("constraints", "op_placement", "schedule")),
+        *(("passes.place", name) for name in ("constraints", "op_placement", "device_scheduler")),
         *(("analysis.loops", name) for name in ("path_conditions",)),
     ],
 )
