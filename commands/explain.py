@@ -104,11 +104,10 @@ def main(
 
 
 def _explain_code(code: str, json: bool, color: Color) -> None:
-    """Print the meaning of an error code and how to fix its cause; loads no NumPy or protobuf."""
+    """Print the meaning of an error code and how to fix its cause; a text loads no NumPy."""
     from cfgraph.analysis.findings import find_code
     from cfgraph.cli.json_output import print_document
     from cfgraph.cli.output import page
-    from cfgraph.console.explanations.answers import ExplainResult
     from cfgraph.errors import UsageError
 
     if not re.fullmatch(r"(?i)cfg\w*", code):
@@ -121,6 +120,8 @@ def _explain_code(code: str, json: bool, color: Color) -> None:
         )
     entry = find_code(code)
     if json:
+        from cfgraph.console.explanations.answers import ExplainResult
+
         print_document(ExplainResult(entry))
         return
     out = page(color)

@@ -227,7 +227,8 @@ class _BodyReader:
             if found is not None:
                 self.returns[name] = found
             else:
-                message = f"output {name!r} is {text!r}, expected a tensor of the function's body"
+                expected = "expected a tensor of its body"
+                message = f"output {name!r} of the function is {text!r}, {expected}"
                 self.fault("CFG131", message, None, self.suggestion(text))
         for name in definition.control_outputs:
             node = definition.control_returns.get(name)
