@@ -223,6 +223,8 @@ def test_a_system_without_room_for_a_process_is_an_error_with_a_code() -> None:
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
+# jax, which another test may have loaded, warns of forks
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_copy_of_a_process_starts_children_of_its_own() -> None:
     pool = ChildPool(lambda: ChildProcess(PROGRAM))
     with pool.leased() as first:
