@@ -25,7 +25,6 @@ class WorkerEngine(Engine):
         """The variables of the workers. Raises UsageError for an option that workers refuse."""
         super().start_session(config, state)
         for name, value in (
-            ("costs", config.costs),
             ("memory", config.memory),
             ("jit" if config.engine in (None, "auto") else f'engine="{config.engine}"', config.jit),
             ('schedule="random"', config.schedule == "random" or None),

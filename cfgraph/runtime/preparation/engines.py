@@ -80,10 +80,13 @@ class Engine:
 def make_engine(config: RunConfig) -> Engine:
     """The engine that a session requests: an object, or by its name or its option.
 
-    Raises UsageError for an object that is none.
+    Raises UsageError for an object that is none, and for requests of two engines.
     """
-    options = (x for x in extension_names(SESSION_OPTION) if getattr(config, x) is not None)
-    option, named = next(options, None), config.engine
+    options = [x for x in extension_names(SESSION_OPTION) if getattr(config, x) is not None]
+    option, named = options[0] if options else None, config.engine
+    if len(options) > 1:
+        message = f"{option} cannot be combined with {options[1]}"
+        raise UsageError(message, hint=f"omit {option}")
     if not isinstance(named, str | Engine | None):
         raise UsageError(f"engine is {named!r}, expected a name or an Engine")
     is_added = isinstance(named, Engine) or named in extension_names(ENGINE)

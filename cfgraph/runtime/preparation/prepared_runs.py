@@ -236,7 +236,7 @@ class PreparedRuns:
         self._graph, self._executors, self._lock = graph, executors, lock
         self._config = config = executors.config
         engine = executors.engine
-        self._token_reason = config.token_executor_reason() or engine.token_reason
+        self._token_reason = config.token_executor_reason(engine.token_reason)
         self._may_use_tier = (
             config.is_auto and config.jit is None and len(config.devices) < 2 and engine.is_local
         )

@@ -340,6 +340,10 @@ def test_random_numbers_do_not_depend_on_the_number_of_workers() -> None:
     ("options", "message"),
     [
         ({"devices": "cpu:0"}, "workers run the devices of a partitioned graph"),
+        (
+            {"devices": "cpu:0-1", "costs": cfgraph.CostModel()},
+            "costs cannot be combined with workers",
+        ),
         ({"devices": "cpu:0-1", "memory": {}}, "memory cannot be combined with workers"),
         ({"devices": "cpu:0-1", "schedule": "random"}, "cannot be combined with workers"),
         ({"devices": "cpu:0-1", "engine": "xla"}, 'engine="xla" cannot be combined with workers'),
