@@ -8,6 +8,7 @@ from typing import Any
 from cfgraph import dumps
 from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.backends.gpu.context import GpuContext
+from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.node import node_name
 from cfgraph.runtime.cost_model import CostModel
@@ -102,8 +103,11 @@ def _difference_in_tensorflow(case: dict[str, Any], stages: tuple[str, ...], see
     graph = recorded.graph(last)
     before = dumps(graph)
     runs = [run for run in case["runs"] if all(node_name(n) in graph for n in run["fetches"])]
-    for stage in stages:
-        apply(graph, stage, _requirements(runs, seed))
+    try:
+        for stage in stages:
+            apply(graph, stage, _requirements(runs, seed))
+    except CfgraphError as error:
+        return "" if any(run.get("error") for run in runs) else str(error)
     if dumps(graph) == before:
         return ""
     with session_of(graph) as session:

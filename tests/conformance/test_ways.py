@@ -16,39 +16,39 @@ from tests.sampled import sampled
 # one of how many sessions, and of how many gradients, has a way in a plain run (0: the sweep alone
 # runs all of them, which it does for each number; `.`: none)
 WAYS = """
- 1    4     auto
-18    9     random
- 9    .     lower auto
-18    .     cluster compiled
+ 2    8     auto
+36   18     random
+18    .     lower auto
+36    .     cluster compiled
  0    .     cluster=1 compiled
-18    .     cluster*=2 compiled
-12   18     jit=numpy
-32    .     jit=xla
-12    0     regions=numpy
-40    .     regions=xla
-18    .     optimize compiled
-36    .     optimize* tokens
-60    .     freeze auto
-60    .     extract auto
-15    .     lower functionalize auto
-40    .     lower functionalize=converter auto
+36    .     cluster*=2 compiled
+24   36     jit=numpy
+64    .     jit=xla
+24    0     regions=numpy
+80    .     regions=xla
+36    .     optimize compiled
+72    .     optimize* tokens
+120    .     freeze auto
+120    .     extract auto
+30    .     lower functionalize auto
+80    .     lower functionalize=converter auto
  0    .     functionalize compiled
  0    .     functionalize tokens
  0    .     functionalize lower auto
- .   18     functionalize gradient auto
- .   18     gradient functionalize* auto
- .   16     gradient=2 auto
+ .   36     functionalize gradient auto
+ .   36     gradient functionalize* auto
+ .   32     gradient=2 auto
  .    0     gradient=1 partition auto
  .    0     gradient=3 partition auto
-36    .     partition auto
-36   32     partition random
+72    .     partition auto
+72   64     partition random
  0    0     partition random=1
  0    0     partition random=2
  0    0     partition random=3
-36   18     partition=cpu:0,gpu:0,gpu:1 memory
-24   36     partition=cpu:0,gpu:0,gpu:1 card
-40   40     partition=cpu:0,gpu:0,gpu:1 card=real
-60   90     partition=cpu:0-3 workers=2
+72   36     partition=cpu:0,gpu:0,gpu:1 memory
+48   72     partition=cpu:0,gpu:0,gpu:1 card
+80   80     partition=cpu:0,gpu:0,gpu:1 card=real
+120   180     partition=cpu:0-3 workers=2
  0    0     partition=cpu:0-3 workers=4
  0    .     lower tensorflow
  0    .     functionalize tensorflow

@@ -55,7 +55,7 @@ def _calls(command: str, path: Path) -> int:
     return sum(entry.callcount for entry in profile.getstats())
 
 
-@pytest.mark.parametrize(("command", "family"), sampled(_CASES, len(_COMMANDS)))
+@pytest.mark.parametrize(("command", "family"), sampled(_CASES, 3 * len(_COMMANDS)))
 def test_calls_grow_with_the_size(command: str, family: str, tmp_path: Path) -> None:
     small, large = (growth.write(family, size, tmp_path) for size in (_SIZE, _FACTOR * _SIZE))
     # modules are imported, and caches filled

@@ -225,7 +225,7 @@ def _resources() -> tuple[int, int, int]:
 
 @pytest.mark.parametrize(
     ("warm_up", "rounds"),
-    [(20, 15), pytest.param(200, 1000, marks=pytest.mark.slow)],
+    [(10, 8), pytest.param(200, 1000, marks=pytest.mark.slow)],
     ids=["short", "long"],
 )
 @pytest.mark.parametrize(

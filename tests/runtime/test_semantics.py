@@ -23,7 +23,7 @@ SESSIONS = recorded.parameters("session", lambda case: not any(map(BLOCKING.sear
 
 
 def code_of_page() -> dict[str, Any]:
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
+    blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
     names: dict[str, Any] = {}
     exec(compile("".join(blocks), str(PAGE), "exec"), names)
     return names
@@ -125,5 +125,5 @@ def test_the_executor_of_the_page_runs_the_sample_graphs(
 
 
 def test_the_code_of_the_page_is_short() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
+    blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
     assert sum(block.count("\n") for block in blocks) < 190
