@@ -1,4 +1,4 @@
-"""Backends and integrations by what they provide; nothing else in the core imports one.
+"""Backends and integrations by what they provide; only commands import one by themselves.
 
 A package of `cfgraph/backends/` or `cfgraph/integrations/` lists in `PROVIDES` what it provides,
 by kind and name, and `extension_index.py` is generated from these lists.

@@ -37,9 +37,7 @@ from cfgraph.processes.messages import (
     send_descriptors,
 )
 
-# seconds for a process to start and import its modules, on a machine with other work
-_START_SECONDS: Final = 120.0
-# to write a request, to read an answer that has begun, and for a process that dies to be gone
+# seconds to write a request, to read an answer that has begun, and for a dying process to be gone
 _TRANSFER_SECONDS: Final = 30.0
 _EXIT_SECONDS: Final = 5.0
 # between two looks at the memory and the deadline
@@ -59,8 +57,8 @@ class ChildProgram:
     """A program for child processes: a module whose `main` calls `serve`, and what it does.
 
     `task` completes "the process that". `code` and `hint` are those of the error of its death.
-    Without use of a processor for `idle_seconds`, a process is silent: it is stopped, or waits
-    forever.
+    It has `start_seconds` to import its modules. Without use of a processor for `idle_seconds`, a
+    process is silent: it is stopped, or waits forever.
     """
 
     module: str
@@ -68,6 +66,7 @@ class ChildProgram:
     code: str | None
     hint: str
     is_confined: bool = True
+    start_seconds: float = 120.0
     idle_seconds: float = 4.0
 
 
@@ -134,7 +133,7 @@ class ChildProcess:
         """
         try:
             if not self._is_ready:
-                self._answer(_START_SECONDS, is_start=True)
+                self._answer(self.program.start_seconds, is_start=True)
                 self._first_bytes, self._is_ready = _resident_bytes(self.pid), True
             self._drain_log()
             send(self._connection, message, _transfer_deadline())

@@ -180,7 +180,9 @@ class Session:
 
     def __repr__(self) -> str:
         devices = short_device_names(self.config.devices or [DEFAULT_DEVICE])
-        parts = [f"{len(self.graph)} nodes on {devices}", f"engine {self.config.engine or AUTO}"]
+        engine = self.config.engine or AUTO
+        name = type(engine).__name__ if isinstance(engine, Engine) else engine
+        parts = [f"{len(self.graph)} nodes on {devices}", f"engine {name}"]
         # workers hold those of their runs
         variables = sum(1 for _ in self.state.variables()) if self._engine.is_local else 0
         parts += [self._engine.description] * bool(self._engine.description)

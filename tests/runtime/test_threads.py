@@ -19,7 +19,7 @@ import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.preparation.prepared_runs import MAX_IDLE_SIMULATORS
+from cfgraph.runtime.preparation.prepared_runs import MAX_IDLE_DRIVERS
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
 from tests.runtime.graphs import loop, session
@@ -177,10 +177,10 @@ def test_a_run_may_start_another_one() -> None:
 
 
 def test_a_session_keeps_a_bounded_number_of_idle_drivers() -> None:
-    shared, threads = session(loop()), MAX_IDLE_SIMULATORS + 4
+    shared, threads = session(loop()), MAX_IDLE_DRIVERS + 4
     in_threads(lambda index: [shared.run(["out:0"], {"n": 3}) for _ in range(5)], threads)
     (prepared,) = shared._prepared
-    assert 1 <= len(prepared.idle) <= MAX_IDLE_SIMULATORS
+    assert 1 <= len(prepared.idle) <= MAX_IDLE_DRIVERS
     assert shared.ran is prepared.graph
 
 

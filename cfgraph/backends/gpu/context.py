@@ -1,6 +1,7 @@
 """The GPU of this machine, and the only module that imports its array library, CuPy.
 
-Nothing here is imported before a run has a GPU device, and CuPy not before there is a GPU.
+Nothing here is imported before a run has a GPU device, or `devices` looks for one, and CuPy not
+before there is a GPU.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cfgraph.backends.workers.driver import RemoteRun
 from cfgraph.backends.workers.workers import Workers
 from cfgraph.errors import UsageError
+from cfgraph.extensions import COMPILER, extension_names
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.preparation.engines import Engine
@@ -24,9 +25,10 @@ class WorkerEngine(Engine):
     def start_session(self, config: RunConfig, state: State | None) -> State:
         """The variables of the workers. Raises UsageError for an option that workers refuse."""
         super().start_session(config, state)
+        compilers = extension_names(COMPILER)
         for name, value in (
             ("memory", config.memory),
-            ("jit" if config.engine in (None, "auto") else f'engine="{config.engine}"', config.jit),
+            (f'engine="{config.engine}"' if config.engine in compilers else "jit", config.jit),
             ('schedule="random"', config.schedule == "random" or None),
         ):
             if value is not None:

@@ -21,6 +21,7 @@ PROGRAM: Final = ChildProgram(
     code=None,
     hint="the system may have no memory left: close other programs, or reduce the graph",
     is_confined=False,
+    start_seconds=300.0,
     idle_seconds=inf,  # it waits for the processes of the modes
 )
 DEFAULT_SECONDS: Final = 60.0

@@ -7,10 +7,18 @@ that derives from `Engine` and a line of its `PROVIDES` (`extensions.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import Any, NamedTuple, Protocol
 
 from cfgraph.errors import UsageError
-from cfgraph.extensions import DEVICE, ENGINE, SESSION_OPTION, extension, extension_names
+from cfgraph.extensions import (
+    DEVICE,
+    ENGINE,
+    SESSION_OPTION,
+    engine_names,
+    extension,
+    extension_names,
+)
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.cluster_runner import ClusterRunner
@@ -88,7 +96,8 @@ def make_engine(config: RunConfig) -> Engine:
         message = f"{option} cannot be combined with {options[1]}"
         raise UsageError(message, hint=f"omit {option}")
     if not isinstance(named, str | Engine | None):
-        raise UsageError(f"engine is {named!r}, expected a name or an Engine")
+        hint = f"one of {', '.join(engine_names())}"
+        raise UsageError(f"engine is {named!r}, expected a name or an Engine", hint=hint)
     is_added = isinstance(named, Engine) or named in extension_names(ENGINE)
     if is_added and option is not None:
         message = f"the engine {named!r} cannot be combined with {option}"
@@ -97,7 +106,7 @@ def make_engine(config: RunConfig) -> Engine:
     if option is not None:
         engine = extension(SESSION_OPTION, option)
     elif isinstance(named, Engine):
-        return named
+        return copy(named)  # another session may have it, too
     elif named is not None and is_added:
         engine = extension(ENGINE, named)
     return engine()

@@ -188,15 +188,24 @@ def plan_run(
     *,
     omit_values: ValueOmission | None = None,
     entry: CacheEntry | None = None,
+    is_local: bool = True,
 ) -> PlannedRun:
     """Plan a run for generated code where that is possible, else for the token executor.
 
-    `token_reason` is the reason why the token executor must run it, or empty. Workers generate
-    their own code. Generated code merges the devices of a run: a graph that is not partitioned is
-    only placed for it. Faulty nodes that may be dead are errors where they run.
+    `token_reason` is the reason why the token executor must run it, or empty. An engine that is not
+    local generates its own code. Generated code merges the devices of a run: a graph that is not
+    partitioned is only placed for it. Faulty nodes that may be dead are errors where they run.
     """
     _retain_freed_memory()
-    plan = partial(_plan_run, config, clusters, token_reason, omit_values=omit_values, entry=entry)
+    plan = partial(
+        _plan_run,
+        config,
+        clusters,
+        token_reason,
+        omit_values=omit_values,
+        entry=entry,
+        is_local=is_local,
+    )
     try:
         return plan(spec)
     except Unsupported as error:
@@ -218,10 +227,10 @@ def _plan_run(
     *,
     omit_values: ValueOmission | None,
     entry: CacheEntry | None,
+    is_local: bool,
 ) -> PlannedRun:
     spec = recluster_and_lower(spec)
     is_placed = len(config.devices) > 1 and not is_partitioned(spec.graph)
-    is_local = config.workers is None
     if not token_reason and is_local and is_placed and config.jit is None:
         return _plan_placed(spec, config, clusters, entry)
     spec, plans = prepare_lowered(spec, config, clusters, omit_values)

@@ -31,7 +31,7 @@ from cfgraph.runtime.trace.events import Observer
 # the oldest prepared runs of a session are dropped above this
 MAX_PREPARED_RUNS: Final = 32
 # drivers that stay linked per fetch-set while no run uses them
-MAX_IDLE_SIMULATORS: Final = 8
+MAX_IDLE_DRIVERS: Final = 8
 TRACED: Final = "the run is traced"
 
 # fetches, targets, feeds, values are omitted, the run is only traced
@@ -140,7 +140,7 @@ class PreparedRun:
             driver.clear()
         self.idle.append(driver)
         # after the append, so that the bound holds for concurrent calls
-        del self.idle[MAX_IDLE_SIMULATORS:]
+        del self.idle[MAX_IDLE_DRIVERS:]
 
     def end(
         self,
@@ -367,9 +367,15 @@ class PreparedRuns:
         fed_fetches = {i: feed_of[x] for i, x in enumerate(spec.fetches) if x in feed_of}
         spec = inline_partly_needed(spec)
         entry = None if token_reason else self._cache_entry(spec, config)
-        omit_values = self._executors.engine.omit_values if key[3] else None
+        engine = self._executors.engine
         run = plan_run(
-            spec, config, self.clusters, token_reason, omit_values=omit_values, entry=entry
+            spec,
+            config,
+            self.clusters,
+            token_reason,
+            omit_values=engine.omit_values if key[3] else None,
+            entry=entry,
+            is_local=engine.is_local,
         )
         guard = self._lock if self._is_exclusive else nullcontext()
         threads = config.blas_threads

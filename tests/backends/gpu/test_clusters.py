@@ -15,7 +15,6 @@ from benchmarks.running import GRAPHS, works
 from cfgraph.backends.gpu import kernels
 from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.backends.gpu.kernels import GpuTarget
-from cfgraph.backends.xla import compile
 from cfgraph.backends.xla.jax_library import has_jax, load_jax
 from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.errors import Unsupported
@@ -39,7 +38,7 @@ def need(engine: str, card: GpuContext) -> None:
     """Skip, with the reason, if XLA is requested and jax does not use the GPU."""
     if engine == "xla":
         try:
-            compile.gpu_transfer(card.stream("gpu:0"))
+            GpuTarget(card.stream("gpu:0")).transfer()
         except Unsupported as error:
             pytest.skip(f"{error.message}; {error.hint}")
 
