@@ -21,7 +21,7 @@ def install_hint(extra: str) -> str:
 
 
 class Location(Record):
-    """What an error or a finding concerns."""
+    """The place of an error or a finding."""
 
     path: Maybe[str] = None
     node: Maybe[str] = None

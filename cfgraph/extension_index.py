@@ -1,4 +1,4 @@
-"""What backends and integrations provide, by kind and name; `make generate` writes this file."""
+"""Extensions of backends and integrations by kind and name; `make generate` writes this file."""
 
 from typing import Final
 

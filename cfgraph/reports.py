@@ -41,7 +41,7 @@ _GENERATING: Final = RLock()
 
 
 class Presence(Enum):
-    """How a document has the member of a field, in a type's annotation.
+    """The presence of the member of a field in a document, in a type's annotation.
 
     An `OMITTED` one is absent if it is None, an `OPTIONAL` one is not required by the schema, and
     in place of an `INLINE` one are its own members.

@@ -16,7 +16,7 @@ from cfgraph.extensions import extension
 INDEX = Path(cfgraph.__file__).parent / "extension_index.py"
 BANDS = ("backends", "integrations")
 HEADER = '''\
-"""What backends and integrations provide, by kind and name; `make generate` writes this file."""
+"""Extensions of backends and integrations by kind and name; `make generate` writes this file."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""What needs a device or other processes: XLA, GPUs, workers, and the simulation of devices."""
+"""Backends, which need a device or other processes: XLA, GPUs, workers, simulated devices."""

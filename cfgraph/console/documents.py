@@ -77,7 +77,7 @@ class ChangedNodeReport(Record):
 
 
 class NodesReport(Record):
-    """How nodes compare."""
+    """The comparison of nodes."""
 
     added: Sequence[NamedNode]
     removed: Sequence[NamedNode]
@@ -95,7 +95,7 @@ class ChangedFunctionReport(Record):
 
 
 class FunctionsReport(Record):
-    """How the functions of two graphs compare."""
+    """The comparison of the functions of two graphs."""
 
     added: Sequence[str]
     removed: Sequence[str]

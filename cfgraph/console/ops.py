@@ -49,12 +49,12 @@ class OpSupport:
 
     @property
     def runs(self) -> Annotated[str, Column(title="kernel")]:
-        """Whether a run has a kernel, in one word."""
+        """One word for the kernel of the op in a run."""
         return "lowered" if self.lowered else _yes(self.kernel)
 
     @property
     def compiles(self) -> Annotated[str, Column(title="XLA")]:
-        """Whether XLA compiles the op, in one word."""
+        """One word for the support of the op by XLA."""
         return "lowered" if self.lowered else _yes(self.xla)
 
     @property

@@ -1,1 +1,1 @@
-"""What needs another program or another format."""
+"""Integrations, which need another program or another format."""

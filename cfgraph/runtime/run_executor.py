@@ -1,4 +1,4 @@
-"""What executes one run: its protocol, and what it adds to the report of the run."""
+"""The protocol of an executor of one run, and its part of the report of the run."""
 
 from __future__ import annotations
 
@@ -88,4 +88,4 @@ class RunExecutor(Protocol):
         """The value of a fetch in host memory."""
 
     def reports(self) -> list[ExecutorReport]:
-        """What the engine adds to the report of a run."""
+        """The parts that the engine adds to the report of a run."""

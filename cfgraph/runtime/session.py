@@ -240,7 +240,7 @@ class Session:
         return None if self._last is None else self._last.stopped_at
 
     def report(self, member: str) -> Any:
-        """What an engine adds to the report of the last run, such as `gpu`; None without it."""
+        """The report of the last run that an engine adds, such as `gpu`; None without it."""
         return None if self._last is None else self._last.report(member)
 
     @property

@@ -76,7 +76,7 @@ class WorkerReport:
         return [[*map(short_device_name, names)] for names in self.devices]
 
     def notes(self) -> list[str]:
-        """How many workers ran, and the devices of each."""
+        """The number of workers that ran, and the devices of each."""
         devices = self.devices
         used = [short_device_names(names) for names in devices if names]
         has_idle = len(used) < len(devices)

@@ -216,7 +216,7 @@ class ReduceSummary(Record):
 
 
 class ReduceResult(DocumentResult, command="reduce", summary=ReduceSummary):
-    """How the reduced graph fails, and the steps to it."""
+    """The failure of the reduced graph, and the steps to it."""
 
     command_line: Annotated[Sequence[str] | None, Column("command")] = None  #: Null with --against.
     #: Exit status of the command for graphs that fail; negative for a signal. Null with --against.

@@ -73,7 +73,7 @@ class SourceLine(Record):
 
 
 class NodeRunReport(Record):
-    """How a node ran."""
+    """The liveness of a node in a run, and the reason."""
 
     live: bool | int | None
     dead: bool | int | None

@@ -140,7 +140,7 @@ class DoctorSummary(Record):
 
 
 class CommandOutcome(Record):
-    """How a command ended that ran again; without one, only the name of the program."""
+    """The end of a command that ran again; without one, only the name of the program."""
 
     command: str  #: The command that ran again.
     exit_code: int | None
@@ -148,7 +148,7 @@ class CommandOutcome(Record):
 
 
 class BundleReport(Record):
-    """What a bundle contains, and how the command ended."""
+    """The contents of a bundle, and the end of its command."""
 
     bundle: Sequence[str]  #: Files of the bundle.
     outcome: Inline[CommandOutcome]

@@ -1,4 +1,4 @@
-"""What a notebook shows of a graph, through IPython."""
+"""Displays of graphs and reports in notebooks, through IPython."""
 
 from typing import Final
 

@@ -71,18 +71,6 @@ class RunSpec:
         )
 
 
-class Device(Protocol):
-    """Interface of a device with separate memory, which real GPUs implement."""
-
-    device: str
-
-    def to_device(self, value: Any) -> Any:
-        """Copy a NumPy value to the device; other values are returned unchanged."""
-
-    def to_host(self, value: Any) -> Any:
-        """Copy a value of the device to host memory; other values are returned unchanged."""
-
-
 class ClusterKernels(Protocol):
     """Provider of the kernels of cluster calls."""
 

@@ -33,7 +33,7 @@ from cfgraph.runtime.trace.events import Observer
 
 
 class Engine:
-    """What runs the plans of a session. This one uses generated code, or the token executor.
+    """The engine of a session, which runs plans as generated code or on the token executor.
 
     It is requested by name (`Session(engine="toy")`), as an object that has its options
     (`Session(engine=Toy(3))`), or by the option of a session that has its name (`workers`).

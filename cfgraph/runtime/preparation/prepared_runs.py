@@ -214,7 +214,7 @@ class RunResult:
         return str(self.repeated or self.prepared.tier_estimate or "")
 
     def report(self, member: str) -> Any:
-        """What the engine adds to the report by the name of a JSON member; None without it."""
+        """The report that the engine adds under the name of a JSON member; None without it."""
         return next((report for report in self.reports if report.member == member), None)
 
 
