@@ -127,9 +127,10 @@ def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
     timeout = 0.6 if engine == "compiled" else 0.2
     with pytest.raises(RunTimeout) as caught:
         forever(engine).run("exit0", {"x": 1.0}, timeout=timeout)
-    # the time of XLA's code passes before a kernel looks at the clock
-    expected = "cluster_0/loop_0" if engine == "compiled" else None
-    assert (caught.value.code, caught.value.node) == ("CFG706", expected)
+    assert caught.value.code == "CFG706"
+    # under XLA, the time passes in its code or, while that is compiled, in kernels of the loop
+    expected = {"cluster_0/loop_0", None} if engine == "xla" else {"cluster_0/loop_0"}
+    assert caught.value.node in expected
 
 
 _BOMB = Path(__file__).parents[2] / "fixtures" / "robustness" / "bomb64.pb"
