@@ -6,8 +6,8 @@ each side waits for the stream of the other, not for the GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -130,9 +130,7 @@ class TraceableFunction:
 class CompiledFunction:
     """A body compiled for one signature; construction compiles it and runs it once.
 
-    Tracing records the origin of each output: computed, constant, or a forwarded input. The last
-    computed value of a body with checks is their conjunction. `is_stored` is true if a cache had
-    the executable.
+    `is_stored` is true if a cache had the executable.
     """
 
     is_stored = False
@@ -143,74 +141,28 @@ class CompiledFunction:
         inputs: Sequence[Any],
         lengths: Mapping[Node, int] | None = None,
     ) -> None:
-        self._lengths = lengths
-        self._line, self._transfer, self._has_checks = body.line, body.transfer, False
-        self._guards = len(guard_arguments(current_limits())) if body.is_guarded else 0
-        self._variables = [
-            index for index, value in enumerate(inputs) if isinstance(value, Variable)
-        ]
-        self._arrays = [
-            index
-            for index, value in enumerate(inputs)
-            if index not in body.constant and not isinstance(value, Variable)
-        ]
-        self._same = first_occurrences(inputs, self._variables)
-        self._valued = [index for index in self._variables if inputs[index].value is not None]
-        traced = {*self._arrays}
-        self._inputs: list[Any] = [
-            None if index in traced else value for index, value in enumerate(inputs)
-        ]
-        self._output_readers: list[OutputReader] = []
-        self._written: list[tuple[int, OutputReader]] = []
-        self._form = "none"
-        self._call = load_jax().jit(self._trace)
+        trace = FunctionTrace(body, inputs, lengths)
+        self._transfer, self._layout = body.transfer, trace.layout
+        self._call = load_jax().jit(trace.run)
         on_host = isinstance(self._transfer, HostTransfer)
-        self._aligned = AlignedArguments(self._arguments(inputs)) if on_host else None
+        self._aligned = AlignedArguments(self._layout.arguments(inputs)) if on_host else None
         results = self._computed(inputs)
         if self._aligned is not None:
             self._aligned.stop_if_shared(results)
         else:  # fails early if a result cannot be transferred
             for value in results:
                 self._transfer.from_jax(value, value.ndim == 0)
-        # for computed outputs: true if it is a scalar
-        self._scalars = [reader.scalar for reader in self._output_readers if reader.index >= 0]
-        self._plain = len(self._scalars) == len(self._output_readers) and not self._written
 
     def run(self, inputs: Sequence[Any]) -> Any:
         """Compute the outputs, and assign to variables.
 
         Raises DeferredCheckFailed, with nothing assigned, if a check fails.
         """
-        from_jax = self._transfer.from_jax
-        computed = self._computed(inputs)
-        if self._has_checks:
-            *computed, holds = computed
-            if not holds:
-                raise DeferredCheckFailed
-        if self._plain:
-            results = [
-                from_jax(value, scalar)
-                for value, scalar in zip(computed, self._scalars, strict=True)
-            ]
-        else:
-            arrays = [from_jax(value, value.ndim == 0) for value in computed]
-            for index, reader in self._written:
-                inputs[index].assign(reader.read(inputs, arrays))
-            results = [reader.read(inputs, arrays) for reader in self._output_readers]
-        if self._form == "single":
-            return results[0]
-        return tuple(results) if results else None
-
-    def _arguments(self, inputs: Sequence[Any]) -> list[Any]:
-        """The arguments of the compiled function: arrays, and values of initialized variables."""
-        arguments = [inputs[index] for index in self._arrays]
-        if self._valued:
-            arguments += [inputs[index].value for index in self._valued]
-        return [*guard_arguments(current_limits()), *arguments] if self._guards else arguments
+        return self._layout.read(inputs, self._computed(inputs), self._transfer.from_jax)
 
     def _computed(self, inputs: Sequence[Any]) -> Any:
         """The results of the compiled function."""
-        arguments = self._arguments(inputs)
+        arguments = self._layout.arguments(inputs)
         if self._aligned is not None:
             passed, arrays = self._aligned.acquire(arguments)
             results = [np.asarray(value) for value in self._call(*passed)]
@@ -219,37 +171,110 @@ class CompiledFunction:
         with self._transfer.device_scope():
             return self._call(*map(self._transfer.to_jax, arguments))
 
-    def _trace(self, *traced: Any) -> list[Any]:
-        """Run the body on tracers; record the origin of each output."""
-        values, traced_values = list(self._inputs), iter(traced[self._guards :])
-        for index in self._arrays:
+
+class FunctionTrace:
+    """The trace of a body for one signature of its inputs, which determines the layout."""
+
+    def __init__(
+        self,
+        body: TraceableFunction,
+        inputs: Sequence[Any],
+        lengths: Mapping[Node, int] | None = None,
+    ) -> None:
+        self._line, self._lengths = body.line, lengths
+        variables = [index for index, value in enumerate(inputs) if isinstance(value, Variable)]
+        self.layout = FunctionLayout(
+            guards=len(guard_arguments(current_limits())) if body.is_guarded else 0,
+            arrays=[
+                index
+                for index, value in enumerate(inputs)
+                if index not in body.constant and not isinstance(value, Variable)
+            ],
+            valued=[index for index in variables if inputs[index].value is not None],
+        )
+        self._same = dict(zip(variables, first_occurrences(inputs, variables), strict=True))
+        traced = {*self.layout.arrays}
+        self._inputs: list[Any] = [
+            None if index in traced else value for index, value in enumerate(inputs)
+        ]
+
+    def run(self, *traced: Any) -> list[Any]:
+        """Run the body on tracers; record the origin of each output in the layout."""
+        layout = self.layout
+        values, traced_values = list(self._inputs), iter(traced[layout.guards :])
+        for index in layout.arrays:
             values[index] = next(traced_values)
         traced_variables: dict[int, tuple[Variable, Any]] = {}
-        for index, first in zip(self._variables, self._same, strict=True):
-            value = next(traced_values) if index in self._valued else None
+        for index, first in self._same.items():
+            value = next(traced_values) if index in layout.valued else None
             if first == index:
                 traced_variables[index] = self._inputs[index].with_value(value), value
             values[index] = traced_variables[first][0]
         with (
             collected_checks() as checks,
-            guarded_loops(traced[: self._guards]),
+            guarded_loops(traced[: layout.guards]),
             largest_lengths(self._lengths),
         ):
             result = self._line.run(TRACING_STEP, *values)
         computed: list[Any] = []
         is_tuple = isinstance(result, tuple)
-        self._form = "several" if is_tuple else "none" if result is None else "single"
+        layout.form = "several" if is_tuple else "none" if result is None else "single"
         outputs = result if is_tuple else () if result is None else (result,)
-        self._output_readers = [_output_reader(output, values, computed) for output in outputs]
-        self._written = [
+        layout.outputs = [_output_reader(output, values, computed) for output in outputs]
+        layout.written = [
             (index, _output_reader(variable.value, values, computed))
             for index, (variable, initial) in traced_variables.items()
             if variable.value is not initial
         ]
-        self._has_checks = bool(checks)
+        layout.has_checks = bool(checks)
         if checks:
             computed.append(all_hold(load_jax(), checks))
         return computed
+
+
+@dataclass(slots=True)
+class FunctionLayout:
+    """The arguments and results of a compiled function.
+
+    `arrays` and `valued` are the indices of inputs that it takes: arrays, and variables with a
+    value, after the `guards`. The `form` of the outputs is `single`, `several`, or `none`; each is
+    computed, constant, or a forwarded input, and so is a value that is `written` to a variable. The
+    last computed value of a body with checks is their conjunction.
+    """
+
+    guards: int
+    arrays: list[int]
+    valued: list[int]
+    form: str = "none"
+    outputs: list[OutputReader] = field(default_factory=list)
+    written: list[tuple[int, OutputReader]] = field(default_factory=list)
+    has_checks: bool = False
+
+    def arguments(self, inputs: Sequence[Any]) -> list[Any]:
+        """The arguments of the compiled function: arrays, and values of initialized variables."""
+        arguments = [inputs[index] for index in self.arrays]
+        if self.valued:
+            arguments += [inputs[index].value for index in self.valued]
+        return [*guard_arguments(current_limits()), *arguments] if self.guards else arguments
+
+    def read(
+        self, inputs: Sequence[Any], computed: Sequence[Any], convert: Callable[[Any, bool], Any]
+    ) -> Any:
+        """The outputs, after variables are assigned; `convert` takes an array and if it is scalar.
+
+        Raises DeferredCheckFailed, with nothing assigned, if a check fails.
+        """
+        if self.has_checks:
+            *computed, holds = computed
+            if not holds:
+                raise DeferredCheckFailed
+        arrays = [convert(value, value.ndim == 0) for value in computed]
+        for index, reader in self.written:
+            inputs[index].assign(reader.read(inputs, arrays))
+        results = [reader.read(inputs, arrays) for reader in self.outputs]
+        if self.form == "single":
+            return results[0]
+        return tuple(results) if results else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +282,6 @@ class OutputReader:
     """Origin of an output: a computed result, a constant, or a forwarded input."""
 
     index: int = -1
-    scalar: bool = False
     source: int = -1
     known: Any = None
 
@@ -287,4 +311,4 @@ def _output_reader(output: Any, values: Sequence[Any], computed: list[Any]) -> O
         message = "it returns a list"
         raise Unsupported(message)
     computed.append(output)
-    return OutputReader(len(computed) - 1, output.ndim == 0)
+    return OutputReader(len(computed) - 1)
