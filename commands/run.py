@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from cfgraph.console.ci_formats import CiReport
     from cfgraph.console.picture.pages import RunPage
 
+# the options that most users need
+FIRST = ("feed", "fetch", "expect", "out", "tap", "trace", "html", "json")
+
 
 def main(
     graph: options.Graph,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, Final
 
 import typer
 
-from cfgraph.cli.command_files import COMMANDS, CommandFiles
+from cfgraph.cli.command_files import COMMANDS, CommandFiles, FileCommand
 from cfgraph.cli.command_line import app
 from cfgraph.cli.help_examples import EXAMPLES
+from cfgraph.cli.options import ADVANCED
 from website.transcripts import Transcript, in_parallel, transcripts
 
-SECTIONS: Final = ("Arguments", "Options", "Advanced options")
 _OWN_OPTION: Final = re.compile(r"(?<![\w-])--?\w[\w-]*")
 
 
@@ -82,26 +81,11 @@ def _examples(examples: Sequence[Transcript]) -> Iterator[str]:
         yield f"{example.as_markdown()}\n"
 
 
-def _option_sections(command: Any, ctx: typer.Context) -> Iterator[str]:
-    params = [param for param in command.get_params(ctx) if param.get_help_record(ctx)]
-    titles = [*dict.fromkeys(map(_section, params))]
-    params.sort(key=lambda param: _position(titles, _section(param)))
-    for title, group in groupby(params, _section):
-        yield f"## {title}\n"
-        for param in group:
+def _option_sections(command: FileCommand, ctx: typer.Context) -> Iterator[str]:
+    for title, params in command.sections(ctx).items():
+        yield f"## {'Advanced options' if title == ADVANCED else title}\n"
+        for param in params:
             yield "\n".join(_definition(param, *param.get_help_record(ctx))) + "\n"
-
-
-def _section(param: Any) -> str:
-    if param.param_type_name == "argument":
-        return SECTIONS[0]
-    panel = getattr(param, "rich_help_panel", None) or SECTIONS[1]
-    return SECTIONS[2] if panel == "Advanced" else str(panel)
-
-
-def _position(titles: list[str], title: str) -> tuple[bool, bool, int]:
-    """The place of a section: after arguments and options, before rare options."""
-    return title == SECTIONS[2], title not in SECTIONS, [*SECTIONS, *titles].index(title)
 
 
 def _definition(param: Any, names: str, text: str) -> Iterable[str]:

@@ -31,6 +31,7 @@ from cfgraph.cli.environment import (
     require_expected_word,
     variable_that_sets,
 )
+from cfgraph.cli.help_examples import GROUPS
 from cfgraph.cli.option_groups import expand_groups
 from cfgraph.cli.options import (
     ADVANCED,
@@ -60,11 +61,22 @@ _NO_CONFIG: Final = "cfgraph.no_config"
 # the parameters of all commands that are limits
 _LIMITS: Final = ("timeout", "max_memory", "max_nodes")
 _OP_DEF: Final = "op_def"
+# sections of a help page, and the parameters of the last one
+ARGUMENTS: Final = "Arguments"
+OPTIONS: Final = "Options"
+MORE: Final = "More options"
+COMMON: Final = "Options of all commands"
+COMMON_NAMES: Final = frozenset(
+    {"quiet", "verbose", *_LIMITS, _OP_DEF, "debug", "no_config", "help"}
+)
+PANEL: Final = "rich_help_panel"
 # key of the context's `meta`, and sources of parameters
 _CONFIGURATION: Final = "cfgraph.cli.configuration"
 _FROM_COMMAND_LINE: Final = "COMMANDLINE"
 _FROM_ENVIRONMENT: Final = "ENVIRONMENT"
 _FROM_FILE: Final = "DEFAULT_MAP"
+# of the main help page
+_OTHER_COMMANDS: Final = "Other commands"
 _QUIET: Final = "quiet"
 _VERBOSE: Final = "verbose"
 # columns of an example on a help page of 80 columns, without margins and the final backslash
@@ -81,6 +93,8 @@ class FileCommand(TyperCommand):
 
     # names of all commands, which are tables of a configuration
     names: Collection[str] = ()
+    # names of the parameters that most users need
+    first: Sequence[str] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, with defaults from the nearest configuration file."""
@@ -187,21 +201,39 @@ class FileCommand(TyperCommand):
                 _declare_ops(op_defs)
             return super().invoke(ctx)
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, options, and the sections that options name."""
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    def sections(self, ctx: Any) -> dict[str, list[Any]]:
+        """The parameters by sections of a help page, those of all commands last.
+
+        `first` of a command are the only ones of its first section, in their order.
+        """
+        first = {name: position for position, name in enumerate(self.first)}
+        rest = MORE if first else OPTIONS
+        sections: dict[str, list[Any]] = {ARGUMENTS: [], OPTIONS: [], rest: []}
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is None:
-                continue
-            default = "Arguments" if param.param_type_name == "argument" else "Options"
-            section = getattr(param, "rich_help_panel", None) or default
-            sections.setdefault(section, []).append(record)
-        sections[ADVANCED] = sections.pop(ADVANCED, [])
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+            if param.get_help_record(ctx) is not None:
+                sections.setdefault(self._section(param, rest), []).append(param)
+        sections[OPTIONS].sort(key=lambda param: first.get(param.name, len(first)))
+        for title in (ADVANCED, COMMON):
+            sections[title] = sections.pop(title, [])
+        return {title: params for title, params in sections.items() if params}
+
+    def _section(self, param: Any, rest: str) -> str:
+        """The title of the section of a parameter; `rest` is that of one without its own."""
+        if param.param_type_name == "argument":
+            return ARGUMENTS
+        if param.name in self.first:
+            return OPTIONS
+        return COMMON if param.name in COMMON_NAMES else getattr(param, PANEL, None) or rest
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections, and of the options of all commands only the names."""
+        sections = self.sections(ctx)
+        common = [max(param.opts, key=len) for param in sections.pop(COMMON, ())]
+        for title, params in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([param.get_help_record(ctx) for param in params])
+        with formatter.section(f"{COMMON} (see `cfgraph --help`)"):
+            formatter.write_text(", ".join(common))
 
 
 class CommandFiles(Mapping[str, TyperCommand]):
@@ -229,15 +261,8 @@ class CommandFiles(Mapping[str, TyperCommand]):
         command = get_command(app)
         assert isinstance(command, FileCommand)
         command.names = self.files.keys()
-        command.params += _shared_options()
-        command.params += [
-            _flag(
-                "--debug",
-                callback=lambda ctx, _, value: store_debug(ctx, value),
-                help="Print a traceback on failure.",
-            ),
-            _flag("--no-config", help=NO_CONFIG_HELP, rich_help_panel=ADVANCED),
-        ]
+        command.first = getattr(module, "FIRST", ())
+        command.params += common_options()
         for option in command.params:
             if isinstance(option, TyperOption):
                 option.envvar = environment_names(name, option) or None
@@ -253,6 +278,15 @@ class CommandFiles(Mapping[str, TyperCommand]):
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def grouped(self) -> dict[str, list[str]]:
+        """The names by the groups of the main help page."""
+        groups = {
+            title: [name for name in names if name in self] for title, names in GROUPS.items()
+        }
+        grouped = {name for names in groups.values() for name in names}
+        groups[_OTHER_COMMANDS] = [name for name in self if name not in grouped]
+        return {title: names for title, names in groups.items() if names}
 
     def help(self, name: str) -> str:
         """Read the first line of the command's docstring without importing the command."""
@@ -299,11 +333,19 @@ def _source(ctx: Any, option: TyperOption) -> str:
     return str(getattr(ctx.get_parameter_source(option.name), "name", ""))
 
 
-def _shared_options() -> list[Any]:
-    """The options of all commands that `FileCommand.invoke` reads."""
+def common_options() -> list[Any]:
+    """The options of all commands: those that `FileCommand.invoke` reads, and two flags."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(_declare_shared_options)
-    return get_command(app).params
+    return [
+        *get_command(app).params,
+        _flag(
+            "--debug",
+            callback=lambda ctx, _, value: store_debug(ctx, value),
+            help="Print a traceback on failure.",
+        ),
+        _flag("--no-config", help=NO_CONFIG_HELP),
+    ]
 
 
 def _declare_shared_options(

@@ -18,10 +18,14 @@ from typer.main import get_command
 
 from cfgraph.cli.command_files import (
     COMMANDS,
+    COMMON,
+    COMMON_NAMES,
     DEBUG,
+    OPTIONS,
     PROGRESS,
     WATCHDOG,
     CommandFiles,
+    common_options,
     store_debug,
     store_no_config,
 )
@@ -93,10 +97,20 @@ class CommandGroup(TyperGroup):
             return None
         return self.files[cmd_name]
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands with the first line of each file."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.files.help(name)) for name in self.files])
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """List the commands by groups, with the first line of each file, and then options."""
+        for title, names in self.files.grouped().items():
+            with formatter.section(title):
+                width = max(map(len, self.files))
+                formatter.write_dl([(f"{name:{width}}", self.files.help(name)) for name in names])
+        for title, params in self.sections(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl([param.get_help_record(ctx) for param in params])
+
+    def sections(self, ctx: Any) -> dict[str, list[Any]]:
+        """The options before a command, and those that all commands have."""
+        own = [param for param in self.get_params(ctx) if param.name not in COMMON_NAMES]
+        return {OPTIONS: own, COMMON: [*common_options(), self.get_help_option(ctx)]}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command. Raises UsageError with a suggestion for an unknown name."""
@@ -185,7 +199,10 @@ def cfgraph(
         ),
     ] = None,
 ) -> None:
-    """Inspect, check, transform, and run TensorFlow graphs with control flow."""
+    """Inspect, check, transform, and run TensorFlow graphs with control flow.
+
+    Start: cfgraph show FILE
+    """
     if json:
         raise UsageError("--json follows the command", hint="cfgraph COMMAND --json")
 

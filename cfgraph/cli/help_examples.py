@@ -1,9 +1,19 @@
-"""Example command lines of each command, for `--help`; their files come from `cfgraph examples`."""
+"""Groups of commands, and example command lines of each, for `--help`.
+
+The files of the examples come from `cfgraph examples`.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+# in the order of the help page; a command that is in none of them is among the others
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "Look": ("show", "explain", "check", "run"),
+    "Compare": ("diff", "reduce"),
+    "Change": ("freeze", "functionalize", "lower", "grad", "optimize", "extract", "pipeline"),
+    "Devices": ("partition", "cluster", "devices"),
+}
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "show": (
         "cfgraph show count.graph",
@@ -41,24 +51,30 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph functionalize count.graph --fetch exit -o functional.pb --verify --feed n=3",
         "cfgraph functionalize mismatch.graph --explain -o functional.pb",
         "cfgraph lower power.pb | cfgraph functionalize - --to graph",
+        "cfgraph functionalize branch.graph --fetch negative --dead-as zeros --to graph",
+        "cfgraph grad rnn.pb --ys loss --xs w | cfgraph functionalize - --fetch gradients/w "
+        "--tensor-arrays keep -o stacks.pb",
     ),
     "partition": (
         "cfgraph partition count.graph --devices cpu:0,gpu:0 --place 'add=gpu:0' --to graph",
         "cfgraph partition rnn.pb --devices cpu:0-1 --seed 1 --dump-placement p.toml -o two.pb",
         "cfgraph partition rnn.pb --devices cpu:0,gpu:0 -o parts/ && cfgraph show parts/",
         "cfgraph partition count.graph --devices cpu:0-1 --seed 7 | cfgraph run - --feed n=3",
+        "cfgraph partition count.graph --devices cpu:0-3 --place 'add=cpu:3' --fan-out 1 -o c.pb",
     ),
     "grad": (
         "cfgraph grad power.pb --ys y --xs x --to graph",
         "cfgraph grad rnn.pb --ys loss --xs w -o rnn_grad.pb --map-out names.json",
         "cfgraph grad power.pb --ys y --order 2 --check -o second.pb",
         "cfgraph lower power.pb | cfgraph grad - --ys y | cfgraph show - --ops",
+        "cfgraph grad power.pb --ys y --xs n --unconnected zero --to graph",
     ),
     "cluster": (
         "cfgraph cluster rnn.pb -o clustered.pb",
         "cfgraph cluster rnn.pb --explain --what-if GatherV2",
         "cfgraph cluster mismatch.graph --exclude-ops Neg --explain",
         "cfgraph cluster count.graph | cfgraph run - --feed n=3 --fetch exit",
+        "cfgraph cluster mismatch.graph --deadness off -o wrong.pb",
     ),
     "extract": (
         "cfgraph extract count.graph --outputs add --to graph",
@@ -93,12 +109,18 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph run rnn.pb --init init --feed 'x=f32[8,4,16]:normal' --out loss=@loss.npy",
         "cfgraph run count.graph --feed n=3 --tap add --expect exit=3",
         "cfgraph run count.graph --feed n=100 --trace-out trace.json.gz",
+        "cfgraph run count.graph --feed n=3 --schedule random --schedule-seed 7",
+        "cfgraph run count.graph --feed n=3 --node-data iterations=count.json",
+        "cfgraph run rnn.pb --init init --feed 'x=f32[8,4,16]:normal' --gpu simulated "
+        "--devices gpu:0 --memory gpu:0=64MiB --swap-above 0.5",
+        "cfgraph cluster rnn.pb | cfgraph run - --init init --feed 'x=f32[8,4,16]:normal' --lazy",
     ),
     "diff": (
         "cfgraph convert power.pb --to pbtxt | cfgraph diff power.pb -",
         "cfgraph diff count.graph count.graph --by structure --ignore notes,order",
         "cfgraph lower power.pb | cfgraph diff power.pb - --run --cases 8",
         "cfgraph cluster rnn.pb | cfgraph diff rnn.pb - --run --init init --fetch loss",
+        "cfgraph lower rnn.pb | cfgraph diff rnn.pb - --run --init init --size x=8,4,16",
     ),
     "explain": (
         "cfgraph explain mismatch.graph C",

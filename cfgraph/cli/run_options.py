@@ -253,7 +253,11 @@ class RemoteOptions(OptionGroup):
     ] = None
     spread: Annotated[
         str | None,
-        typer.Option("--spread", metavar="hosts", help="Place each Ray worker on another host."),
+        typer.Option(
+            "--spread",
+            metavar="hosts",
+            help="Place each Ray worker on another host: --ray auto --spread hosts.",
+        ),
     ] = None
 
     @property

@@ -8,10 +8,11 @@ from typer.completion import shell_complete
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.analysis.feeds_and_fetches import is_input
+from cfgraph.console.graph_files import read_graph
+from cfgraph.console.signatures import signature_names
 from cfgraph.console.transforms.pass_pipeline import PASS_NAMES
 from cfgraph.errors import CfgraphError
 from cfgraph.extensions import engine_names
-from cfgraph.ir.files import load
 from cfgraph.passes.optimize.optimize import RULE_NAMES
 
 # values of options, and options whose values are, or start with, names of nodes
@@ -40,6 +41,8 @@ _FORMATS: Final[dict[str, tuple[str, ...]]] = {
 _TENSORS: Final = ("fetch", "ys", "xs", "stop", "inputs", "outputs")
 _NODES: Final = ("target", "init", "node", "tap", "subject", "target_node", "keep")
 _VALUES: Final = ("feed", "expect", "out")
+# options whose names may be those of the outputs of a signature
+_OUTPUTS: Final = ("fetch", "expect", "out")
 _MAX_OFFERED: Final = 200
 
 
@@ -58,24 +61,34 @@ def _complete_choice(ctx: Any, param: Any, incomplete: str) -> list[str]:
 
 
 def _complete_node(ctx: Any, param: Any, incomplete: str) -> list[str]:
-    """Offer nodes, up to the next slash if there are many; nothing for an unreadable graph."""
+    """Offer names of the signature, and nodes, up to the next slash if there are many.
+
+    Nothing for an unreadable graph.
+    """
     # an option that still lacks its value leaves the arguments unparsed
     path = ctx.params.get("graph") or ctx.params.get("a") or next(iter(ctx.args), None)
     if not isinstance(path, str) or path == "-" or "=" in incomplete:
         return []
     try:
-        graph = load(path)
+        source = read_graph(path, quiet=True)
+        signature = signature_names(source, ctx.params.get("signature"))
     except CfgraphError:
         return []
-    nodes = [node for node in graph if node.name.startswith(incomplete)]
+    suffix = "=" if param.name in _VALUES else ""
+    nodes = [node for node in source.graph if node.name.startswith(incomplete)]
+    named = signature.outputs if param.name in _OUTPUTS else {}
     if param.name == "feed":
         nodes = [node for node in nodes if is_input(node)]
-    names = [node.name for node in nodes]
+        named = signature.inputs
+    if named and not incomplete:
+        # bash sorts what it is offered: these would be somewhere among the nodes
+        return [f"{name}{suffix}" for name in named]
+    names = [*dict.fromkeys([*named, *(node.name for node in nodes)])]
+    names = [name for name in names if name.startswith(incomplete)]
     if len(names) > _MAX_OFFERED:
         ends = (name.find("/", len(incomplete)) + 1 for name in names)
         shortened = (name[:end] if end else name for name, end in zip(names, ends, strict=True))
         names = [*dict.fromkeys(shortened)][:_MAX_OFFERED]
-    suffix = "=" if param.name in _VALUES else ""
     return [f"{name}{'' if name.endswith('/') else suffix}" for name in names]
 
 

@@ -243,7 +243,7 @@ def test_no_command_is_a_usage_error_that_shows_the_help(frame: Any) -> None:
     done = frame()
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "Commands:" in done.stderr
+    assert "commands:" in done.stderr
 
 
 def test_the_version_is_printed() -> None:

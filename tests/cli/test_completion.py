@@ -51,5 +51,14 @@ def test_names_of_many_nodes_end_at_a_slash(complete: Any, tmp_path: Path) -> No
     ] or complete(f"cfgraph run {graph} --target scope1/n298") == ["scope1/n298"]
 
 
+def test_names_of_the_signature_come_first(complete: Any, fixtures: Path) -> None:
+    model = fixtures / "saved_model"
+    assert complete(f"cfgraph run {model} --feed ") == ["x="]
+    assert complete(f"cfgraph run {model} --feed ser") == ["serving_default_x="]
+    assert complete(f"cfgraph run {model} --fetch ") == ["label", "y"]
+    assert complete(f"cfgraph run {model} --expect y") == ["y="]
+    assert complete(f"cfgraph run {model} --fetch y")[0] == "y"
+
+
 def test_an_unreadable_graph_offers_nothing(complete: Any) -> None:
     assert [line for line in complete("cfgraph run missing.pb --fetch a") if line] == []

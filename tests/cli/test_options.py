@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cfgraph.cli.command_files import COMMANDS, CommandFiles
 from cfgraph.cli.help_examples import EXAMPLES
 from cfgraph.cli.options import Color, use_color
 
@@ -178,3 +180,41 @@ def test_a_value_that_is_missing_is_described(
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_help_pages_have_80_columns(name: str, command: Any) -> None:
     assert max(map(len, command(name, "--help").lines)) <= 80
+
+
+def test_the_main_help_groups_the_commands_and_says_where_to_start(command: Any) -> None:
+    text = command("--help").out
+    titles = re.findall(r"^(\S.*):$", text, flags=re.MULTILINE)
+    assert titles[:5] == ["Look", "Compare", "Change", "Devices", "Other commands"]
+    assert "Start: cfgraph show FILE" in text
+    listed = re.findall(r"^  ([a-z]+) {2,}[A-Z]", text, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(CommandFiles(COMMANDS))
+
+
+def test_options_of_all_commands_are_described_once(command: Any) -> None:
+    assert "--max-nodes N" in command("--help").out
+    for name in EXAMPLES:
+        text = command(name, "--help").out
+        (listed,) = re.findall(r"^Options of all commands.*:\n((?:  .*\n)+)", text, re.MULTILINE)
+        assert {"--quiet,", "--timeout,", "--op-def,", "--help"} <= {*listed.split()}
+        assert "--max-nodes N" not in text
+
+
+def test_the_help_of_run_begins_with_what_most_users_need(command: Any) -> None:
+    text = command("run", "--help").out
+    first = text.partition("\nOptions:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^  (--[a-z]+)", first, flags=re.MULTILINE) == [
+        "--feed", "--fetch", "--expect", "--out", "--tap", "--trace", "--html", "--json",
+    ]  # fmt: skip
+
+
+RARE = (
+    "--deadness off", "--what-if", "--node-data", "--fan-out", "--schedule-seed", "--swap-above",
+    "--lazy", "--dead-as", "--tensor-arrays", "--by structure", "--map-out", "--size",
+    "--unconnected",
+)  # fmt: skip
+
+
+def test_options_that_a_name_does_not_explain_have_an_example() -> None:
+    lines = "\n".join(line for lines in EXAMPLES.values() for line in lines)
+    assert [option for option in RARE if option not in lines] == []
