@@ -368,7 +368,8 @@ class GradOptions(OptionGroup):
         bool,
         typer.Option(
             "--ignore-custom",
-            help="Use the op's gradient for nodes that name a custom one.",
+            help="Use the gradients of the ops for nodes that name a custom one. Default: "
+            "the custom gradient, which must be in the file.",
             rich_help_panel=ADVANCED,
         ),
     ] = False

@@ -17,7 +17,6 @@ from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, st
 from cfgraph.ir.serde import containers, graph_def
 from cfgraph.ir.serde.file_contents import FileSkeleton, file_size, read_graph_file
 from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
-from cfgraph.ir.serde.node_reader import message_parts
 from cfgraph.ir.serde.op_defs import declare_ops_of_file
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
@@ -133,7 +132,7 @@ def _graph_from_text(data: bytes, kind: str) -> Graph:
     try:
         if kind == "graph":
             return parse_graph(data)
-        parts = message_parts(containers.from_pbtxt(data))
+        parts = containers.from_pbtxt(data)
     except InvalidInput as error:
         raise foreign_format_error(data) or error from None
     return graph_def.graph_from_parts(parts)

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from cfgraph.ir.signature import ArgDef, AttrDef
+
+# the attribute with which TensorFlow finds a gradient that a program registered
+CUSTOM_GRADIENT_ATTR: Final = "_gradient_op_type"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredGradient:
+    """The gradient of nodes that name it in `_gradient_op_type`: a function of the library.
+
+    Its arguments are the gradients of the node's outputs, and then `captures`: pairs of a function,
+    or "" for the graph itself, and a tensor in it. Its results are the gradients of the inputs in
+    `slots`. Both are None if the file does not describe them.
+    """
+
+    function: str
+    captures: tuple[tuple[str, str], ...] | None = None
+    slots: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from cfgraph.limits import check_deadline, reserve
 from cfgraph.rich_display import Pictured
 
 if TYPE_CHECKING:
-    from cfgraph.ir.functions import Function
+    from cfgraph.ir.functions import Function, RegisteredGradient
 
 __all__ = [
     "CONTROL",
@@ -54,6 +54,7 @@ class Graph(Pictured):
         self.nodes: dict[str, Node] = {}
         self.functions: dict[str, Function] = {}
         self.gradient_functions: dict[str, str] = {}
+        self.registered_gradients: Mapping[str, RegisteredGradient] = {}
         self.versions: Versions = Versions()
         self.origin: Any = None
         self.edits = 0

@@ -18,8 +18,14 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionGraph, OutputPorts
-from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
+from cfgraph.ir.functions import (
+    CUSTOM_GRADIENT_ATTR,
+    BodyNode,
+    Function,
+    FunctionDefinition,
+)
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.signature import ArgDef
 
 
@@ -31,6 +37,7 @@ def copy_graph(graph: Graph, nodes: Iterable[Node] | None = None) -> Graph:
     copy = Graph()
     copy.functions = dict(graph.functions)
     copy.gradient_functions = dict(graph.gradient_functions)
+    copy.registered_gradients = graph.registered_gradients
     copy.versions, copy.origin = graph.versions, graph.origin
     copy.add_copies(graph if nodes is None else nodes)
     return copy
@@ -51,6 +58,8 @@ def called_functions(
     names: set[str] = set()
     while todo:
         name = todo.pop()
+        registered = graph.registered_gradients.get(name)
+        name = name if registered is None else registered.function
         function = graph.functions.get(name)
         if function is None or name in names:
             continue
@@ -63,10 +72,12 @@ def called_functions(
 
 
 def _names_called_by(nodes: Iterable[Node | BodyNode]) -> set[str]:
-    """The ops of nodes, and the functions that their attributes name."""
+    """The ops of nodes, and the functions and custom gradients that their attributes name."""
     names: set[str] = set()
     for node in nodes:
         names.add(node.op)
+        if CUSTOM_GRADIENT_ATTR in node.attrs:
+            names.add(custom_gradient_name(node) or "")
         for value in node.attrs.values():
             kind = type(value)
             if kind is Func or (kind is tuple and Func in map(type, value)):
@@ -75,12 +86,18 @@ def _names_called_by(nodes: Iterable[Node | BodyNode]) -> set[str]:
     return names
 
 
+def custom_gradient_name(node: Node | BodyNode) -> str | None:
+    """The name under which the program that wrote a node registered its gradient, or None."""
+    name = node.attrs.get(CUSTOM_GRADIENT_ATTR)
+    return decode_text(name) if isinstance(name, bytes) and name else None
+
+
 # functions are never modified
 _calls_by_body: WeakKeyDictionary[Function, frozenset[str]] = WeakKeyDictionary()
 
 
 def body_calls(function: Function) -> frozenset[str]:
-    """The ops of the body of a function, and the functions that its attributes name."""
+    """The ops of the body of a function, and the functions and custom gradients it names."""
     calls = _calls_by_body.get(function)
     if calls is None:
         calls = frozenset(_names_called_by(function.definition.nodes))

@@ -29,6 +29,7 @@ from cfgraph.ir.names import name_list
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ops.opdef.op import calls_functions, function_calls
 from cfgraph.passes.gradients.checkpointing import AUTO, differentiate_with_checkpoints
+from cfgraph.passes.gradients.custom_gradients import bind_captures
 from cfgraph.passes.gradients.function_gradients import (
     called_functions_with_gradient,
     rewrite_as_calls,
@@ -144,7 +145,9 @@ def _add_gradients(
     ys, xs, stopped = request.ys, request.xs, request.stop_gradients
     _require_valid_request(graph, request)
     zeros = _reachable_through_functions(graph, ys, xs, stopped)
-    with_gradient = _lowered_but_calls_with_gradient(graph)
+    if not request.ignore_custom:
+        bind_captures(graph)
+    _lower_but_calls_with_gradient(graph)
     targets, sources = [graph.tensor(name) for name in ys], [graph.tensor(name) for name in xs]
     resolved = GradientRequest(
         targets,
@@ -167,7 +170,7 @@ def _add_gradients(
             else differentiate_with_checkpoints(graph, resolved, request.recompute)
         )
         require_valid_result(graph, "gradients")
-        lowered = lower(graph).names if with_gradient else {}
+        lowered = lower(graph).names if calls_functions(graph) else {}
     added = [name for node in resolved.added for name in lowered.get(node.name, (node.name,))]
     names = [None if x is None else x.name for x in results]
     return names, tuple(name for name in added if name in graph)
@@ -180,15 +183,14 @@ def _gradient_position(frames: Sequence[FrameType]) -> StackPosition:
 LOCATORS[_add_gradients.__code__] = _gradient_position
 
 
-def _lowered_but_calls_with_gradient(graph: Graph) -> frozenset[str]:
-    """Lower the graph except calls of functions with a gradient function; return their names."""
+def _lower_but_calls_with_gradient(graph: Graph) -> None:
+    """Lower the graph except calls of functions with a gradient function."""
     if not calls_functions(graph):
         require_valid(graph)
-        return frozenset()
+        return
     with_gradient = called_functions_with_gradient(graph)
     lower(graph, keep_calls=with_gradient)
     rewrite_as_calls(graph, graph.gradient_functions)
-    return with_gradient
 
 
 def _require_valid_request(graph: Graph, request: DerivativeRequest) -> None:

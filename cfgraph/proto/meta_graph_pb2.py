@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 from cfgraph.proto import graph_pb2 as cfgraph_dot_proto_dot_graph__pb2
 from cfgraph.proto import op_def_pb2 as cfgraph_dot_proto_dot_op__def__pb2
+from cfgraph.proto import saved_object_graph_pb2 as cfgraph_dot_proto_dot_saved__object__graph__pb2
 from cfgraph.proto import saver_pb2 as cfgraph_dot_proto_dot_saver__pb2
 from cfgraph.proto import tensor_pb2 as cfgraph_dot_proto_dot_tensor__pb2
 from cfgraph.proto import tensor_shape_pb2 as cfgraph_dot_proto_dot_tensor__shape__pb2
 from cfgraph.proto import types_pb2 as cfgraph_dot_proto_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63\x66graph/proto/meta_graph.proto\x12\x07\x63\x66graph\x1a\x19google/protobuf/any.proto\x1a\x19\x63\x66graph/proto/graph.proto\x1a\x1a\x63\x66graph/proto/op_def.proto\x1a\x19\x63\x66graph/proto/saver.proto\x1a\x1a\x63\x66graph/proto/tensor.proto\x1a cfgraph/proto/tensor_shape.proto\x1a\x19\x63\x66graph/proto/types.proto\"\xd2\x06\n\x0cMetaGraphDef\x12\x38\n\rmeta_info_def\x18\x01 \x01(\x0b\x32!.cfgraph.MetaGraphDef.MetaInfoDef\x12$\n\tgraph_def\x18\x02 \x01(\x0b\x32\x11.cfgraph.GraphDef\x12$\n\tsaver_def\x18\x03 \x01(\x0b\x32\x11.cfgraph.SaverDef\x12@\n\x0e\x63ollection_def\x18\x04 \x03(\x0b\x32(.cfgraph.MetaGraphDef.CollectionDefEntry\x12>\n\rsignature_def\x18\x05 \x03(\x0b\x32\'.cfgraph.MetaGraphDef.SignatureDefEntry\x12-\n\x0e\x61sset_file_def\x18\x06 \x03(\x0b\x32\x15.cfgraph.AssetFileDef\x1a\xf0\x02\n\x0bMetaInfoDef\x12\x1a\n\x12meta_graph_version\x18\x01 \x01(\t\x12)\n\x10stripped_op_list\x18\x02 \x01(\x0b\x32\x0f.cfgraph.OpList\x12&\n\x08\x61ny_info\x18\x03 \x01(\x0b\x32\x14.google.protobuf.Any\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x1a\n\x12tensorflow_version\x18\x05 \x01(\t\x12\x1e\n\x16tensorflow_git_version\x18\x06 \x01(\t\x12\x1e\n\x16stripped_default_attrs\x18\x07 \x01(\x08\x12P\n\x10\x66unction_aliases\x18\x08 \x03(\x0b\x32\x36.cfgraph.MetaGraphDef.MetaInfoDef.FunctionAliasesEntry\x1a\x36\n\x14\x46unctionAliasesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aL\n\x12\x43ollectionDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.cfgraph.CollectionDef:\x02\x38\x01\x1aJ\n\x11SignatureDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.cfgraph.SignatureDef:\x02\x38\x01\"\xc8\x03\n\rCollectionDef\x12\x34\n\tnode_list\x18\x01 \x01(\x0b\x32\x1f.cfgraph.CollectionDef.NodeListH\x00\x12\x36\n\nbytes_list\x18\x02 \x01(\x0b\x32 .cfgraph.CollectionDef.BytesListH\x00\x12\x36\n\nint64_list\x18\x03 \x01(\x0b\x32 .cfgraph.CollectionDef.Int64ListH\x00\x12\x36\n\nfloat_list\x18\x04 \x01(\x0b\x32 .cfgraph.CollectionDef.FloatListH\x00\x12\x32\n\x08\x61ny_list\x18\x05 \x01(\x0b\x32\x1e.cfgraph.CollectionDef.AnyListH\x00\x1a\x19\n\x08NodeList\x12\r\n\x05value\x18\x01 \x03(\t\x1a\x1a\n\tBytesList\x12\r\n\x05value\x18\x01 \x03(\x0c\x1a\x1a\n\tInt64List\x12\r\n\x05value\x18\x01 \x03(\x03\x1a\x1a\n\tFloatList\x12\r\n\x05value\x18\x01 \x03(\x02\x1a.\n\x07\x41nyList\x12#\n\x05value\x18\x01 \x03(\x0b\x32\x14.google.protobuf.AnyB\x06\n\x04kind\"\x97\x02\n\nTensorInfo\x12\x0e\n\x04name\x18\x01 \x01(\tH\x00\x12\x33\n\ncoo_sparse\x18\x04 \x01(\x0b\x32\x1d.cfgraph.TensorInfo.CooSparseH\x00\x12 \n\x05\x64type\x18\x02 \x01(\x0e\x32\x11.cfgraph.DataType\x12/\n\x0ctensor_shape\x18\x03 \x01(\x0b\x32\x19.cfgraph.TensorShapeProto\x1a\x65\n\tCooSparse\x12\x1a\n\x12values_tensor_name\x18\x01 \x01(\t\x12\x1b\n\x13indices_tensor_name\x18\x02 \x01(\t\x12\x1f\n\x17\x64\x65nse_shape_tensor_name\x18\x03 \x01(\tB\n\n\x08\x65ncoding\"\x92\x03\n\x0cSignatureDef\x12\x31\n\x06inputs\x18\x01 \x03(\x0b\x32!.cfgraph.SignatureDef.InputsEntry\x12\x33\n\x07outputs\x18\x02 \x03(\x0b\x32\".cfgraph.SignatureDef.OutputsEntry\x12\x13\n\x0bmethod_name\x18\x03 \x01(\t\x12\x35\n\x08\x64\x65\x66\x61ults\x18\x04 \x03(\x0b\x32#.cfgraph.SignatureDef.DefaultsEntry\x1a\x42\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.cfgraph.TensorInfo:\x02\x38\x01\x1a\x43\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.cfgraph.TensorInfo:\x02\x38\x01\x1a\x45\n\rDefaultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.cfgraph.TensorProto:\x02\x38\x01\"J\n\x0c\x41ssetFileDef\x12(\n\x0btensor_info\x18\x01 \x01(\x0b\x32\x13.cfgraph.TensorInfo\x12\x10\n\x08\x66ilename\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63\x66graph/proto/meta_graph.proto\x12\x07\x63\x66graph\x1a\x19google/protobuf/any.proto\x1a\x19\x63\x66graph/proto/graph.proto\x1a\x1a\x63\x66graph/proto/op_def.proto\x1a&cfgraph/proto/saved_object_graph.proto\x1a\x19\x63\x66graph/proto/saver.proto\x1a\x1a\x63\x66graph/proto/tensor.proto\x1a cfgraph/proto/tensor_shape.proto\x1a\x19\x63\x66graph/proto/types.proto\"\x87\x07\n\x0cMetaGraphDef\x12\x38\n\rmeta_info_def\x18\x01 \x01(\x0b\x32!.cfgraph.MetaGraphDef.MetaInfoDef\x12$\n\tgraph_def\x18\x02 \x01(\x0b\x32\x11.cfgraph.GraphDef\x12$\n\tsaver_def\x18\x03 \x01(\x0b\x32\x11.cfgraph.SaverDef\x12@\n\x0e\x63ollection_def\x18\x04 \x03(\x0b\x32(.cfgraph.MetaGraphDef.CollectionDefEntry\x12>\n\rsignature_def\x18\x05 \x03(\x0b\x32\'.cfgraph.MetaGraphDef.SignatureDefEntry\x12-\n\x0e\x61sset_file_def\x18\x06 \x03(\x0b\x32\x15.cfgraph.AssetFileDef\x12\x33\n\x10object_graph_def\x18\x07 \x01(\x0b\x32\x19.cfgraph.SavedObjectGraph\x1a\xf0\x02\n\x0bMetaInfoDef\x12\x1a\n\x12meta_graph_version\x18\x01 \x01(\t\x12)\n\x10stripped_op_list\x18\x02 \x01(\x0b\x32\x0f.cfgraph.OpList\x12&\n\x08\x61ny_info\x18\x03 \x01(\x0b\x32\x14.google.protobuf.Any\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x1a\n\x12tensorflow_version\x18\x05 \x01(\t\x12\x1e\n\x16tensorflow_git_version\x18\x06 \x01(\t\x12\x1e\n\x16stripped_default_attrs\x18\x07 \x01(\x08\x12P\n\x10\x66unction_aliases\x18\x08 \x03(\x0b\x32\x36.cfgraph.MetaGraphDef.MetaInfoDef.FunctionAliasesEntry\x1a\x36\n\x14\x46unctionAliasesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aL\n\x12\x43ollectionDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.cfgraph.CollectionDef:\x02\x38\x01\x1aJ\n\x11SignatureDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.cfgraph.SignatureDef:\x02\x38\x01\"\xc8\x03\n\rCollectionDef\x12\x34\n\tnode_list\x18\x01 \x01(\x0b\x32\x1f.cfgraph.CollectionDef.NodeListH\x00\x12\x36\n\nbytes_list\x18\x02 \x01(\x0b\x32 .cfgraph.CollectionDef.BytesListH\x00\x12\x36\n\nint64_list\x18\x03 \x01(\x0b\x32 .cfgraph.CollectionDef.Int64ListH\x00\x12\x36\n\nfloat_list\x18\x04 \x01(\x0b\x32 .cfgraph.CollectionDef.FloatListH\x00\x12\x32\n\x08\x61ny_list\x18\x05 \x01(\x0b\x32\x1e.cfgraph.CollectionDef.AnyListH\x00\x1a\x19\n\x08NodeList\x12\r\n\x05value\x18\x01 \x03(\t\x1a\x1a\n\tBytesList\x12\r\n\x05value\x18\x01 \x03(\x0c\x1a\x1a\n\tInt64List\x12\r\n\x05value\x18\x01 \x03(\x03\x1a\x1a\n\tFloatList\x12\r\n\x05value\x18\x01 \x03(\x02\x1a.\n\x07\x41nyList\x12#\n\x05value\x18\x01 \x03(\x0b\x32\x14.google.protobuf.AnyB\x06\n\x04kind\"\x97\x02\n\nTensorInfo\x12\x0e\n\x04name\x18\x01 \x01(\tH\x00\x12\x33\n\ncoo_sparse\x18\x04 \x01(\x0b\x32\x1d.cfgraph.TensorInfo.CooSparseH\x00\x12 \n\x05\x64type\x18\x02 \x01(\x0e\x32\x11.cfgraph.DataType\x12/\n\x0ctensor_shape\x18\x03 \x01(\x0b\x32\x19.cfgraph.TensorShapeProto\x1a\x65\n\tCooSparse\x12\x1a\n\x12values_tensor_name\x18\x01 \x01(\t\x12\x1b\n\x13indices_tensor_name\x18\x02 \x01(\t\x12\x1f\n\x17\x64\x65nse_shape_tensor_name\x18\x03 \x01(\tB\n\n\x08\x65ncoding\"\x92\x03\n\x0cSignatureDef\x12\x31\n\x06inputs\x18\x01 \x03(\x0b\x32!.cfgraph.SignatureDef.InputsEntry\x12\x33\n\x07outputs\x18\x02 \x03(\x0b\x32\".cfgraph.SignatureDef.OutputsEntry\x12\x13\n\x0bmethod_name\x18\x03 \x01(\t\x12\x35\n\x08\x64\x65\x66\x61ults\x18\x04 \x03(\x0b\x32#.cfgraph.SignatureDef.DefaultsEntry\x1a\x42\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.cfgraph.TensorInfo:\x02\x38\x01\x1a\x43\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.cfgraph.TensorInfo:\x02\x38\x01\x1a\x45\n\rDefaultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.cfgraph.TensorProto:\x02\x38\x01\"J\n\x0c\x41ssetFileDef\x12(\n\x0btensor_info\x18\x01 \x01(\x0b\x32\x13.cfgraph.TensorInfo\x12\x10\n\x08\x66ilename\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,40 +51,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_options = b'8\001'
   _globals['_SIGNATUREDEF_DEFAULTSENTRY']._loaded_options = None
   _globals['_SIGNATUREDEF_DEFAULTSENTRY']._serialized_options = b'8\001'
-  _globals['_METAGRAPHDEF']._serialized_start=242
-  _globals['_METAGRAPHDEF']._serialized_end=1092
-  _globals['_METAGRAPHDEF_METAINFODEF']._serialized_start=570
-  _globals['_METAGRAPHDEF_METAINFODEF']._serialized_end=938
-  _globals['_METAGRAPHDEF_METAINFODEF_FUNCTIONALIASESENTRY']._serialized_start=884
-  _globals['_METAGRAPHDEF_METAINFODEF_FUNCTIONALIASESENTRY']._serialized_end=938
-  _globals['_METAGRAPHDEF_COLLECTIONDEFENTRY']._serialized_start=940
-  _globals['_METAGRAPHDEF_COLLECTIONDEFENTRY']._serialized_end=1016
-  _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._serialized_start=1018
-  _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._serialized_end=1092
-  _globals['_COLLECTIONDEF']._serialized_start=1095
-  _globals['_COLLECTIONDEF']._serialized_end=1551
-  _globals['_COLLECTIONDEF_NODELIST']._serialized_start=1386
-  _globals['_COLLECTIONDEF_NODELIST']._serialized_end=1411
-  _globals['_COLLECTIONDEF_BYTESLIST']._serialized_start=1413
-  _globals['_COLLECTIONDEF_BYTESLIST']._serialized_end=1439
-  _globals['_COLLECTIONDEF_INT64LIST']._serialized_start=1441
-  _globals['_COLLECTIONDEF_INT64LIST']._serialized_end=1467
-  _globals['_COLLECTIONDEF_FLOATLIST']._serialized_start=1469
-  _globals['_COLLECTIONDEF_FLOATLIST']._serialized_end=1495
-  _globals['_COLLECTIONDEF_ANYLIST']._serialized_start=1497
-  _globals['_COLLECTIONDEF_ANYLIST']._serialized_end=1543
-  _globals['_TENSORINFO']._serialized_start=1554
-  _globals['_TENSORINFO']._serialized_end=1833
-  _globals['_TENSORINFO_COOSPARSE']._serialized_start=1720
-  _globals['_TENSORINFO_COOSPARSE']._serialized_end=1821
-  _globals['_SIGNATUREDEF']._serialized_start=1836
-  _globals['_SIGNATUREDEF']._serialized_end=2238
-  _globals['_SIGNATUREDEF_INPUTSENTRY']._serialized_start=2032
-  _globals['_SIGNATUREDEF_INPUTSENTRY']._serialized_end=2098
-  _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_start=2100
-  _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_end=2167
-  _globals['_SIGNATUREDEF_DEFAULTSENTRY']._serialized_start=2169
-  _globals['_SIGNATUREDEF_DEFAULTSENTRY']._serialized_end=2238
-  _globals['_ASSETFILEDEF']._serialized_start=2240
-  _globals['_ASSETFILEDEF']._serialized_end=2314
+  _globals['_METAGRAPHDEF']._serialized_start=282
+  _globals['_METAGRAPHDEF']._serialized_end=1185
+  _globals['_METAGRAPHDEF_METAINFODEF']._serialized_start=663
+  _globals['_METAGRAPHDEF_METAINFODEF']._serialized_end=1031
+  _globals['_METAGRAPHDEF_METAINFODEF_FUNCTIONALIASESENTRY']._serialized_start=977
+  _globals['_METAGRAPHDEF_METAINFODEF_FUNCTIONALIASESENTRY']._serialized_end=1031
+  _globals['_METAGRAPHDEF_COLLECTIONDEFENTRY']._serialized_start=1033
+  _globals['_METAGRAPHDEF_COLLECTIONDEFENTRY']._serialized_end=1109
+  _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._serialized_start=1111
+  _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._serialized_end=1185
+  _globals['_COLLECTIONDEF']._serialized_start=1188
+  _globals['_COLLECTIONDEF']._serialized_end=1644
+  _globals['_COLLECTIONDEF_NODELIST']._serialized_start=1479
+  _globals['_COLLECTIONDEF_NODELIST']._serialized_end=1504
+  _globals['_COLLECTIONDEF_BYTESLIST']._serialized_start=1506
+  _globals['_COLLECTIONDEF_BYTESLIST']._serialized_end=1532
+  _globals['_COLLECTIONDEF_INT64LIST']._serialized_start=1534
+  _globals['_COLLECTIONDEF_INT64LIST']._serialized_end=1560
+  _globals['_COLLECTIONDEF_FLOATLIST']._serialized_start=1562
+  _globals['_COLLECTIONDEF_FLOATLIST']._serialized_end=1588
+  _globals['_COLLECTIONDEF_ANYLIST']._serialized_start=1590
+  _globals['_COLLECTIONDEF_ANYLIST']._serialized_end=1636
+  _globals['_TENSORINFO']._serialized_start=1647
+  _globals['_TENSORINFO']._serialized_end=1926
+  _globals['_TENSORINFO_COOSPARSE']._serialized_start=1813
+  _globals['_TENSORINFO_COOSPARSE']._serialized_end=1914
+  _globals['_SIGNATUREDEF']._serialized_start=1929
+  _globals['_SIGNATUREDEF']._serialized_end=2331
+  _globals['_SIGNATUREDEF_INPUTSENTRY']._serialized_start=2125
+  _globals['_SIGNATUREDEF_INPUTSENTRY']._serialized_end=2191
+  _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_start=2193
+  _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_end=2260
+  _globals['_SIGNATUREDEF_DEFAULTSENTRY']._serialized_start=2262
+  _globals['_SIGNATUREDEF_DEFAULTSENTRY']._serialized_end=2331
+  _globals['_ASSETFILEDEF']._serialized_start=2333
+  _globals['_ASSETFILEDEF']._serialized_end=2407
 # @@protoc_insertion_point(module_scope)

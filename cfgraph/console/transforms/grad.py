@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -34,8 +34,11 @@ from cfgraph.console.transforms.grad_report import (
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.library import custom_gradient_name
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.serde.saved_model import SavedSignature
+from cfgraph.ir.traversal import upstream
+from cfgraph.ir.units import format_count
 from cfgraph.passes.derivatives import UNCONNECTED, DerivativeRequest, derivatives
 from cfgraph.passes.gradients.checkpointing import AUTO
 from cfgraph.reports import Count, DocumentResult, Record
@@ -182,7 +185,16 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
             listed = [*reasons, f"{more} more xs have no gradient"] if more > 0 else reasons
             found = "no x has a gradient: nothing is written (--unconnected zero writes zeros)"
             return [f"warning: {text}" for text in [*listed, found]]
-        return [f"warning: {text}" for text in added.warnings] if self.options.xs else []
+        warnings = [f"warning: {text}" for text in added.warnings] if self.options.xs else []
+        return [*warnings, *self._ignored()]
+
+    def _ignored(self) -> Iterator[str]:
+        """The custom gradients that were replaced by those of the ops."""
+        if self.options.ignore_custom:
+            ys = [self.graph.tensor(name).node for name in self.report.ys]
+            count = sum(custom_gradient_name(node) is not None for node in upstream(ys))
+            if count:
+                yield f"custom gradients of {format_count(count, 'node')} ignored"
 
     def check(self) -> bool:
         """Require a gradient, and compare the gradients with finite differences if requested."""

@@ -54,16 +54,17 @@ def unknown_bytes(proto: Any) -> int:
     return size
 
 
-def _saved_model_graph(saved: Any) -> Any:
+def _saved_model_graph(saved: Any) -> GraphParts:
     if not saved.meta_graphs:
         raise InvalidInput(_NO_GRAPH, code="CFG003")
     return _meta_graph(saved.meta_graphs[0])
 
 
-def _meta_graph(meta: Any) -> Any:
-    """The GraphDef of a MetaGraphDef, whose OpDefs declare the ops that are unknown."""
+def _meta_graph(meta: Any) -> GraphParts:
+    """The graph of a MetaGraphDef, whose OpDefs declare the ops that are unknown."""
     declare_ops(meta.meta_info_def.stripped_op_list.op)
-    return meta.graph_def
+    objects = meta.object_graph_def if meta.HasField("object_graph_def") else None
+    return message_parts(meta.graph_def, objects)
 
 
 def declare_ops(op_defs: Iterable[Any], *, strict: bool = False) -> list[str]:
@@ -90,8 +91,8 @@ def first_field(data: bytes) -> str:
     return match[1].decode() if match else ""
 
 
-def from_pbtxt(data: bytes) -> Any:
-    """The GraphDef of protobuf text; the first field identifies MetaGraphDef and SavedModel.
+def from_pbtxt(data: bytes) -> GraphParts:
+    """The graph of protobuf text; the first field identifies MetaGraphDef and SavedModel.
 
     Raises InvalidInput, with line and column, if it is invalid.
     """
@@ -100,7 +101,7 @@ def from_pbtxt(data: bytes) -> Any:
         return _meta_graph(parse_text(data, meta_graph_pb2.MetaGraphDef()))
     if first in saved_model_pb2.SavedModel.DESCRIPTOR.fields_by_name:
         return _saved_model_graph(parse_text(data, saved_model_pb2.SavedModel()))
-    return parse_text(data, graph_pb2.GraphDef())
+    return message_parts(parse_text(data, graph_pb2.GraphDef()))
 
 
 def parse_text(data: bytes, message: Any) -> Any:
@@ -137,7 +138,7 @@ def from_binary(data: bytes) -> tuple[GraphParts, str]:
             raise foreign_format_error(data) or error from None
         if not saved.meta_graphs:
             raise foreign_format_error(data) or InvalidInput(_NO_GRAPH, code="CFG003")
-        return message_parts(_saved_model_graph(saved)), "saved_model"
+        return _saved_model_graph(saved), "saved_model"
     try:
         graph = graph_parts(data)
     except InvalidInput as error:
@@ -150,7 +151,7 @@ def from_binary(data: bytes) -> tuple[GraphParts, str]:
     return _unwrapped(data) or (graph, "pb")
 
 
-_WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], Any], str], ...]] = (
+_WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], GraphParts], str], ...]] = (
     (meta_graph_pb2.MetaGraphDef, _meta_graph, "meta"),
     (saved_model_pb2.SavedModel, _saved_model_graph, "saved_model"),
 )
@@ -164,10 +165,10 @@ def _unwrapped(data: bytes) -> tuple[GraphParts, str] | None:
     return None
 
 
-def _unwrap(data: bytes, message: Any, graph_of: Callable[[Any], Any]) -> GraphParts | None:
+def _unwrap(data: bytes, message: Any, graph_of: Callable[[Any], GraphParts]) -> GraphParts | None:
     try:
         message.ParseFromString(data)
-        graph = message_parts(graph_of(message))
+        graph = graph_of(message)
     except (DecodeError, InvalidInput, RecursionError):
         return None
     return graph if graph.nodes and _is_plausible(graph) else None

@@ -20,6 +20,7 @@ from cfgraph.ir.serde.file_contents import message_pieces
 from cfgraph.ir.serde.functions import EncodedFunction, function_to_bytes, write_function
 from cfgraph.ir.serde.node_reader import GraphParts, graph_parts
 from cfgraph.ir.serde.node_writer import node_fields
+from cfgraph.ir.serde.object_graph import registered_gradients
 from cfgraph.ir.serde.wire import (
     encoded_message,
     extra_field_bytes,
@@ -50,6 +51,7 @@ def graph_from_parts(parts: GraphParts) -> Graph:
         _load_function(graph, function)
     for pair in proto.library.gradient:
         graph.gradient_functions[pair.function_name] = pair.gradient_func
+    graph.registered_gradients = registered_gradients(proto.library, parts.objects)
     graph.origin = proto
     with paused_gc():
         graph.load(parts.nodes)

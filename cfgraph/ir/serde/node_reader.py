@@ -30,10 +30,11 @@ _MAX_SHARED_BYTES: Final = 1 << 10
 
 
 class GraphParts(NamedTuple):
-    """The nodes of a GraphDef, and a message with everything else."""
+    """The nodes of a GraphDef, a message with everything else, and the objects of a SavedModel."""
 
     nodes: list[NodeRecord]
     rest: Any
+    objects: Any = None
 
 
 def graph_parts(data: bytes) -> GraphParts:
@@ -59,7 +60,7 @@ def graph_parts(data: bytes) -> GraphParts:
     return message_parts(parse_message(graph_pb2.GraphDef(), data, "GraphDef"))
 
 
-def message_parts(proto: Any) -> GraphParts:
+def message_parts(proto: Any, objects: Any = None) -> GraphParts:
     """Read a GraphDef message, which loses its nodes."""
     reader = _NodeReader()
     for node in proto.node:
@@ -67,7 +68,7 @@ def message_parts(proto: Any) -> GraphParts:
     proto.ClearField("node")
     rest = graph_pb2.GraphDef()  # a copy, since a cleared message keeps its memory
     rest.CopyFrom(proto)
-    return GraphParts(reader.nodes, rest)
+    return GraphParts(reader.nodes, rest, objects)
 
 
 def _payload(data: bytes, position: int) -> tuple[int, int]:

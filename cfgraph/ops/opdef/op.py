@@ -19,7 +19,7 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError, ExecutionError, Unsupported
 from cfgraph.ir import registry
-from cfgraph.ir.functions import BodyNode
+from cfgraph.ir.functions import CUSTOM_GRADIENT_ATTR, BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
@@ -62,8 +62,6 @@ Kernel = Callable[..., Any]
 # raised by a kernel for invalid inputs; any other exception is a bug in cfgraph
 KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, MemoryError)
 Dims = tuple[int, ...]
-# the attribute with which TensorFlow finds a gradient that a program registered
-CUSTOM_GRADIENT_ATTR: Final = "_gradient_op_type"
 # on a loop, or its LoopCond: the values that it saves for its gradient may be moved to the host
 SWAP_MEMORY_ATTR: Final = "_swap_memory"
 # a type of a signature whose elements are Python objects

@@ -28,10 +28,10 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.functions import CUSTOM_GRADIENT_ATTR
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import (
-    CUSTOM_GRADIENT_ATTR,
     is_identity,
     role_of,
     strip_gradient_identities,

@@ -151,6 +151,7 @@ class _GradientFunctions:
         graph = body.graph
         graph.functions = dict(self.graph.functions)
         graph.gradient_functions = dict(self.graph.gradient_functions)
+        graph.registered_gradients = self.graph.registered_gradients
         remove_uncalled_functions(graph)
         arguments = [node.name for node in body.arguments]
         returns = [graph.add("Identity", x, name="output") for x in body.returns]

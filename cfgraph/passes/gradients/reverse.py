@@ -22,18 +22,20 @@ from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes, registry
 from cfgraph.ir.attrs import Func
+from cfgraph.ir.functions import CUSTOM_GRADIENT_ATTR
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.stacks import StackHandle
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
-from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, back_edge_of, contains_op, lookup, role_of
+from cfgraph.ops.opdef.op import back_edge_of, contains_op, lookup, role_of
 from cfgraph.passes.gradients.conditional_gradient import (
     merge_gradient,
     merge_with_zeros,
     switch_gradient,
 )
 from cfgraph.passes.gradients.context import GradientContext
+from cfgraph.passes.gradients.custom_gradients import custom_gradient
 from cfgraph.passes.gradients.scope import GradientScope
 from cfgraph.passes.gradients.stack_gradients import StackGradients
 
@@ -259,7 +261,10 @@ def require_own_gradient(node: Node, *, ignore_custom: bool) -> None:
     """Raise Unsupported for a node whose gradient is registered by the program that wrote it."""
     if node.attrs.get(CUSTOM_GRADIENT_ATTR) and not ignore_custom:
         message = f"{node.op} has a custom gradient that is not in the file"
-        hint = "use the gradient of the op instead: --ignore-custom, or ignore_custom=True"
+        hint = (
+            "save the model with SaveOptions(experimental_custom_gradients=True), "
+            "or use the gradient of the op instead: --ignore-custom, or ignore_custom=True"
+        )
         raise Unsupported(message, node=node, hint=hint, code="CFG507")
 
 
@@ -272,6 +277,9 @@ def _gradient_rule(ctx: GradientContext, node: Node) -> Callable[..., Any]:
             return ctx.call_rules[called.name]
         if called.name in functions:
             return partial(_call_gradient_function, functions[called.name])
+    custom = None if ctx.ignore_custom else custom_gradient(ctx.graph, node)
+    if custom is not None:
+        return custom
     op = lookup(node.op)
     require_own_gradient(node, ignore_custom=ctx.ignore_custom)
     if op is None or op.gradient is None:

@@ -16,7 +16,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.attrs import Func, functions_in
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
-from cfgraph.ir.functions import Function
+from cfgraph.ir.functions import CUSTOM_GRADIENT_ATTR, Function
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.library import select_implementation
 from cfgraph.ir.registry import ROLES
@@ -24,7 +24,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import upstream
 from cfgraph.ops.families.constants import Identity, IdentityN
 from cfgraph.ops.opdef.facts import FunctionCalls
-from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, function_calls, has_effect, is_a
+from cfgraph.ops.opdef.op import function_calls, has_effect, is_a
 from cfgraph.ops.opdef.random_streams import GRAPH, LIVE, StreamScope, draws
 
 

@@ -17,14 +17,13 @@ from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_names
-from cfgraph.ir.functions import Function
+from cfgraph.ir.functions import CUSTOM_GRADIENT_ATTR, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ir.traversal import downstream
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import (
-    CUSTOM_GRADIENT_ATTR,
     has_effect,
     is_a,
     lookup,
