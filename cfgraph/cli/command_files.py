@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperOption
 from typer.main import get_command
 
 from cfgraph.cli.configuration import (
+    CONFIGURED_VALUES,
     NO_CONFIG_HELP,
     Configuration,
     nearest_configuration,
@@ -43,6 +44,7 @@ from cfgraph.cli.options import (
     Timeout,
     Verbose,
     Verbosity,
+    split_names,
 )
 from cfgraph.cli.watchdog import Watchdog
 from cfgraph.errors import UsageError
@@ -114,8 +116,10 @@ class FileCommand(TyperCommand):
             if getattr(failure, "ctx", ctx) is None:
                 failure.ctx = ctx  # type: ignore[attr-defined]  # the parser knows no command
             raise
+        configured = [] if ctx.default_map is None else [*ctx.default_map]
+        CONFIGURED_VALUES.set(frozenset(split_names(_configured_texts(ctx, configured))))
         for option in options_of(self) if not ctx.resilient_parsing else ():
-            source, value = _source(ctx, option), ctx.params.get(option.name)
+            source, value = _source(ctx, option.name), ctx.params.get(option.name)
             if source == _FROM_ENVIRONMENT:
                 require_expected_word(option, value)
             elif source == _FROM_COMMAND_LINE and _is_empty(option, value):
@@ -173,7 +177,7 @@ class FileCommand(TyperCommand):
     def _origins(self, ctx: Any, values: Mapping[str, Any], error: UsageError) -> Iterator[str]:
         """Name the option of each value in a message, and the file or variable that sets it."""
         for option in options_of(self):
-            source, name = _source(ctx, option), option.opts[0]
+            source, name = _source(ctx, option.name), option.opts[0]
             text = next(_quoted_texts(values.get(option.name or ""), error.message), None)
             if text is None:
                 continue
@@ -328,9 +332,16 @@ def _quoted_texts(value: Any, message: str) -> Iterator[str]:
                 yield text
 
 
-def _source(ctx: Any, option: TyperOption) -> str:
+def _source(ctx: Any, name: str | None) -> str:
     """Name of the source of an option's value."""
-    return str(getattr(ctx.get_parameter_source(option.name), "name", ""))
+    return str(getattr(ctx.get_parameter_source(name), "name", ""))
+
+
+def _configured_texts(ctx: Any, names: Iterable[str]) -> Iterator[str]:
+    """The texts of those options whose values are from a configuration file."""
+    for name in names:
+        if _source(ctx, name) == _FROM_FILE:
+            yield from (text for text in _as_list(ctx.params.get(name)) if isinstance(text, str))
 
 
 def common_options() -> list[Any]:

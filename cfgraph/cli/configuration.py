@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,8 @@ CONFIGURATION_FILES: Final = ("cfgraph.toml", "pyproject.toml")
 SHARED_OPTIONS: Final = ("timeout", "max_memory", "max_nodes", "op_def", "quiet", "verbose")
 NO_CONFIG_HELP: Final = "Read no configuration file (cfgraph.toml or pyproject.toml)."
 ENVIRONMENT_PREFIX: Final = "CFGRAPH_"
+# texts that a configuration file gives the options of the command
+CONFIGURED_VALUES: Final[ContextVar[Collection[str]]] = ContextVar("configured", default=())
 _SECTION: Final = "tool.cfgraph"
 # a project may have one; the parser of TOML decides
 _MAY_HAVE_SECTION: Final = re.compile(rb"^[ \t\"'\[]*+(?:tool\b.*?)?\bcfgraph\b", re.MULTILINE)
@@ -200,6 +203,11 @@ class Configuration:
 
     def _prefix(self) -> str:
         return _SECTION if self.path.name == CONFIGURATION_FILES[1] else ""
+
+
+def is_configured(text: str) -> bool:
+    """True for a value that a configuration file, and not the command line, gives an option."""
+    return text in CONFIGURED_VALUES.get()
 
 
 def nearest_configuration() -> Configuration | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -53,6 +53,8 @@ class Document(Record):
     findings: Sequence[FindingReport]
     result: Record  #: What the command computed; empty where it failed.
     artifacts: Sequence[Artifact]  #: The files that were written.
+    #: Complete names of nodes of which the command line has the ends.
+    names: Maybe[Mapping[str, str]]
     error: ErrorReport | None
 
 
@@ -64,6 +66,7 @@ def document(
     findings: Sequence[Any] = (),
     summary: Record | None = None,
     artifacts: Sequence[Artifact] = (),
+    names: Iterable[tuple[str, str]] = (),
     error: ErrorReport | None = None,
     exit_code: int = 0,
 ) -> Document:
@@ -78,6 +81,7 @@ def document(
         findings,
         result or Record(),
         artifacts,
+        dict(names) or None,
         error,
     )
 
@@ -88,22 +92,23 @@ def render_json(value: Any) -> str:
     return clean_json(text)
 
 
-# inputs and artifacts so far, for the document of a failed command
+# inputs, artifacts, and completed names so far, for the document of a failed command
 _PARTIAL_MEMBERS: Final[ContextVar[dict[str, list[Any]] | None]] = ContextVar("done", default=None)
 
 
 def print_document(result: DocumentResult, **members: Any) -> None:
     """Print the JSON document of a command; `members` as in `document`."""
-    print(render_json(document(result.command, result=result, **members)))
+    names = partial_document().get("names", ())
+    print(render_json(document(result.command, result=result, names=names, **members)))
 
 
 def start_document() -> None:
     """Reset inputs and artifacts at the start of a command."""
-    _PARTIAL_MEMBERS.set({"inputs": [], "artifacts": []})
+    _PARTIAL_MEMBERS.set({"inputs": [], "artifacts": [], "names": []})
 
 
 def add_member(kind: str, member: Any) -> None:
-    """Record an input (`inputs`) or a written file (`artifacts`) of the command."""
+    """Record an input (`inputs`), a written file (`artifacts`), or a name and the complete one."""
     done = _PARTIAL_MEMBERS.get()
     if done is not None:
         done[kind].append(member)

@@ -20,6 +20,7 @@ from cfgraph.console.graph_files import (
     saved_model_state_of,
     saved_variables_note,
 )
+from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import type_text as value_type
 from cfgraph.console.values import value_report, value_text
 from cfgraph.console.views import show_tables as tables
@@ -430,7 +431,8 @@ class _ShowCommand:
     def chosen(self) -> list[NodeSelection]:
         """Return the nodes that pass the filters, or the named one."""
         if self.options.node is not None:
-            return [find_node(self.whole, self.options.node)]
+            names = signature_names(self.source)
+            return [find_node(self.whole, names.tensor(self.options.node))]
         return nodes_to_show(self.whole, self.options.filters)
 
     def sections(self) -> tuple[str, ...]:

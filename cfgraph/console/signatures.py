@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from cfgraph.cli.output import note
 from cfgraph.console.graph_files import Source, saved_model_contents
+from cfgraph.console.node_names import NodeNames
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import did_you_mean, first_names
@@ -28,11 +29,13 @@ _MAX_LISTED: Final = 6
 class SignatureNames:
     """The tensors of the inputs and outputs of one signature, by the names that it gives them.
 
+    On a command line, the mappings also find a node of the graph, `nodes`, by the end of its name.
     `unselected_owners` are the names that only other signatures have, with the names of these.
     """
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    nodes: NodeNames = field(default_factory=lambda: NodeNames(Graph()))
     selected: SavedSignature | None = None
     unselected_owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -55,8 +58,11 @@ class SignatureNames:
         return SignatureNames(kept[0], kept[1])
 
     def tensor(self, name: str) -> str:
-        """Return the tensor that a name of the signature stands for, or the name itself."""
-        return self.inputs.get(name) or self.outputs.get(name, name)
+        """Return the tensor that a name of the signature stands for, or the complete name."""
+        for names in (self.inputs, self.outputs):
+            if name in names:
+                return names[name]
+        return self.nodes.in_function(name) or name
 
     def output_tensors(self, listed: Sequence[str]) -> list[str]:
         """Return the tensors that names of outputs stand for. Raises UsageError."""
@@ -82,13 +88,30 @@ class SignatureNames:
         return {graph.tensor(tensor): name for name, tensor in reversed([*self.outputs.items()])}
 
 
+class _CompletedNames(dict[str, str]):
+    """Tensors by the names of a signature, and by the ends of their own names."""
+
+    def __init__(self, names: Mapping[str, str], complete: Callable[[str], str | None]) -> None:
+        super().__init__(names)
+        self._complete = complete
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the tensor of a name. Raises UsageError for the end of several names."""
+        return self[name] if name in self else self._complete(name) or default
+
+
 def signature_names(
-    source: Source, requested: str | None = None, variables: str | None = None
+    source: Source,
+    requested: str | None = None,
+    variables: str | None = None,
+    *,
+    short: bool = True,
 ) -> SignatureNames:
     """Return the names of the requested or the default signature; none for other graphs.
 
     A graph derived from a SavedModel has the signatures of the SavedModel that provides its
-    `variables`. Raises UsageError if there is no such signature.
+    `variables`. The names find nodes by the ends of their names, which are errors unless `short`.
+    Raises UsageError if there is no such signature.
     """
     contents = saved_model_contents(source) or _contents_at(variables)
     signature = _find_signature(contents, requested)
@@ -100,7 +123,15 @@ def signature_names(
         for name in {item.name for item in (*other.inputs, *other.outputs)} - {*inputs, *outputs}:
             if other is not signature and not _has_tensor(graph, name):
                 owners.setdefault(name, []).append(other.name)
-    return SignatureNames(inputs, outputs, signature, owners)
+    results = [graph.tensor(tensor).node for tensor in outputs.values()]
+    nodes = NodeNames(graph, results, short=short)
+    return SignatureNames(
+        _CompletedNames(inputs, nodes.in_run),
+        _CompletedNames(outputs, nodes.outside_functions),
+        nodes,
+        signature,
+        owners,
+    )
 
 
 def names_tensors(path: str, graph: Graph) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, TextIO
 
@@ -75,6 +75,14 @@ class TapPattern:
         elif not self.matches_any(graph):
             hint = did_you_mean(self.tensor, {f"op:{node.op}" for node in graph})
             raise UsageError(f"no node matches {self.text!r}", hint=hint)
+
+
+def complete_pattern(text: str, complete: Callable[[str], str | None]) -> str:
+    """A pattern for whose node, if it is one, the complete name is written."""
+    pattern = TapPattern(text)
+    if pattern.by_op or is_glob(pattern.tensor):
+        return text
+    return text.replace(pattern.tensor, complete(pattern.tensor) or pattern.tensor, 1)
 
 
 def _check_patterns(graph: Graph, patterns: Sequence[TapPattern]) -> None:

@@ -34,7 +34,7 @@ class Fetches:
 
     def __init__(self, graph: Graph, names: Mapping[str, str] | None = None) -> None:
         self.graph = graph
-        self.names = names or {}
+        self.names = {} if names is None else names
         self.tensors: dict[Output, None] = {}
         self.targets: dict[Node, None] = {}
         self.notes: list[str] = []
@@ -65,7 +65,8 @@ class Fetches:
         if is_glob(name):
             self.targets.update(dict.fromkeys(matching_nodes(self.graph, name)))
         else:
-            self.targets[self.graph[name.removeprefix("^")]] = None
+            name = name.removeprefix("^")
+            self.targets[self.graph[self.names.get(name, name)]] = None
 
     def outside_loops(self, name: str) -> Output:
         """The tensor of a name. Raises UsageError for one inside a loop, which has many values."""
@@ -78,10 +79,11 @@ class Fetches:
         return output
 
     def _tensor(self, name: str) -> Output:
+        complete = self.names.get(name, name)
         try:
-            return fetched_tensor(self.graph, self.names.get(name, name))
+            return fetched_tensor(self.graph, complete)
         except UsageError as error:
-            hint = did_you_mean(name, self.names) or _body_node_hint(self.graph, name)
+            hint = did_you_mean(name, self.names) or _body_node_hint(self.graph, complete)
             error.hint = hint or error.hint
             node = self.graph.nodes.get(error.node or "")
             if node is not None and registry.output_count(node) == 0:

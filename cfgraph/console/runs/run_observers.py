@@ -27,7 +27,7 @@ from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.runs.run_memory import print_memory
 from cfgraph.console.runs.run_request import RunRequest, TraceFile
 from cfgraph.console.runs.timeline import Timeline
-from cfgraph.console.taps import NonfiniteTap, Taps
+from cfgraph.console.taps import NonfiniteTap, Taps, complete_pattern
 from cfgraph.console.values import summary_text
 from cfgraph.extensions import NODE_DATA, extension
 from cfgraph.ir.devices import device_label
@@ -304,8 +304,11 @@ def requested_taps(
     request: RunRequest, patterns: Sequence[str], printing: PrintOptions
 ) -> Taps | None:
     """The observer of `--tap`, if used. Raises UsageError for a pattern that matches no node."""
-    spec, stream = request.spec, printing.values_stream
-    return Taps(spec.graph, patterns, stream, printing.full, spec.feeds) if patterns else None
+    if not patterns:
+        return None
+    spec, stream, names = request.spec, printing.values_stream, request.names.nodes
+    completed = [complete_pattern(pattern, names.in_run) for pattern in patterns]
+    return Taps(spec.graph, completed, stream, printing.full, spec.feeds)
 
 
 class Observers:

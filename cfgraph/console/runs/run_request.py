@@ -25,7 +25,7 @@ from cfgraph.console.comparison_inputs import (
     requested_fetches,
 )
 from cfgraph.console.graph_files import Source, require_single_stdin
-from cfgraph.console.signatures import signature_names
+from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.values import summary_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
@@ -191,6 +191,7 @@ class RunRequest:
     notes: tuple[str, ...]
     labels: Mapping[Output, str]
     seed: int
+    names: SignatureNames
 
     @property
     def nodes(self) -> list[Node]:
@@ -283,6 +284,7 @@ def resolve_request(
         tuple(resolved.notes),
         labels,
         seed,
+        names,
     )
 
 

@@ -156,7 +156,8 @@ def pipeline_file(
     _require_compatible_options(pipeline, request, runs, outputs)
     source = read_graph(path)
     entry, graph = source.to_json(), source.graph
-    names = signature_names(source, runs.inputs.signature, runs.inputs.variables)
+    signature, variables = runs.inputs.signature, runs.inputs.variables
+    names = signature_names(source, signature, variables, short=False)
     passes = len(pipeline.steps)
     observer = PipelineObserver(request, source, names, runs, passes, [], [])
     observer.start()

@@ -23,6 +23,7 @@ from cfgraph.console.graph_files import (
     require_distinct_paths,
     write_graph,
 )
+from cfgraph.console.node_names import stdin_is_terminal
 from cfgraph.console.signatures import SignatureNames, note_lost_names, signature_names
 from cfgraph.console.verify import VerificationResult, prepare_comparison
 from cfgraph.errors import UsageError
@@ -195,7 +196,8 @@ def transform(
 ) -> Transformation:
     """Apply a pass to a graph that was read, and write it unless a check fails."""
     inputs = [source.to_json()]  # before the pass changes the graph
-    names = signature_names(source, runs.inputs.signature, runs.inputs.variables)
+    signature, variables = runs.inputs.signature, runs.inputs.variables
+    names = signature_names(source, signature, variables, short=stdin_is_terminal())
     options = pass_type.prepare(source, options, names, runs)
     comparison = None
     if runs.cases.verify:

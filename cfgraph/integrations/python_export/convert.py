@@ -24,6 +24,7 @@ from cfgraph.console.graph_files import (
     artifact,
     saved_model_state_of,
 )
+from cfgraph.console.node_names import stdin_is_terminal
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.transforms.convert import ConvertResult, PythonOptions
 from cfgraph.errors import CfgraphError, Unsupported, UsageError
@@ -49,7 +50,7 @@ def convert_to_python(
 ) -> None:
     """Write a graph as a Python file; a note tells how its variables get their values."""
     saved = saved_model_state_of(source)
-    names = signature_names(source, python.signature)
+    names = signature_names(source, python.signature, short=stdin_is_terminal())
     written = python_source(source.graph, python, names, restored=saved is not None)
     paths = write_python(written, output)
     file = shlex.quote(paths[0] if paths else "FILE.py")

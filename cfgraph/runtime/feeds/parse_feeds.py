@@ -221,7 +221,7 @@ def read_feeds(
     """
     arrays: dict[str, Any] = {}
     texts: dict[str, str] = {}
-    names = names or {}
+    names = {} if names is None else names
     for path in archives:
         arrays.update(_archive(graph, path, names, skipped))
     for text in feeds:
@@ -275,12 +275,13 @@ def _error_prefix(subject: str) -> Iterator[None]:
 
 
 def _feed_tensor(graph: Graph, name: str, names: Mapping[str, str]) -> Output:
+    complete = names.get(name, name)
     try:
-        return fed_tensor(graph, names.get(name, name))
+        return fed_tensor(graph, complete)
     except UsageError as error:
         inputs = [*names] or [node.name for node in graph if is_input(node)]
         hint = did_you_mean(name, names) or _signature_input_hint(graph, name)
-        hint = hint or _body_node_hint(graph, name) or did_you_mean(name, graph.nodes)
+        hint = hint or _body_node_hint(graph, complete) or did_you_mean(name, graph.nodes)
         if hint is None:
             owner = "signature" if names else "graph"
             listed = f"inputs of the {owner}: {first_names(inputs, _MAX_LISTED)}"

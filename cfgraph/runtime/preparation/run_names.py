@@ -12,14 +12,15 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor, is_input
+from cfgraph.analysis.inner_nodes import body_ancestors
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.errors import UsageError
-from cfgraph.ir.functions import Function, FunctionDefinition
+from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.names import name_list, require_names, unused_name
 from cfgraph.ir.node import node_name
-from cfgraph.ir.traversal import ancestors, reachable
+from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import out_of_memory_error
 from cfgraph.ops.opdef.op import is_cluster_call, lookup
 from cfgraph.runtime.engine.plan import RunSpec, nodes_to_run
@@ -127,7 +128,7 @@ def partly_needed(spec: RunSpec, calls: Iterable[Node]) -> Iterator[Node]:
         returned = list(definition.returns.values())
         if len(read) >= len(returned) or not all(port < len(returned) for port in read):
             continue
-        used = _body_ancestors(definition, [returned[port] for port in read])
+        used = body_ancestors(definition, [returned[port] for port in read])
         spare = [
             tensor.node
             for tensor, argument in zip(call.inputs, definition.inputs, strict=False)
@@ -139,18 +140,6 @@ def partly_needed(spec: RunSpec, calls: Iterable[Node]) -> Iterator[Node]:
             for node in ancestors(graph, spare)
         ):
             yield call
-
-
-def _body_ancestors(definition: FunctionDefinition, tensors: Iterable[str]) -> set[str]:
-    """The arguments and nodes of a body that tensors depend on."""
-    nodes = {node.name: node for node in definition.nodes}
-
-    def names(texts: Iterable[str]) -> list[str]:
-        return [text.lstrip("^").partition(":")[0] for text in texts]
-
-    return set(
-        reachable(names(tensors), lambda name: names(nodes[name].inputs) if name in nodes else ())
-    )
 
 
 def recluster_run(spec: RunSpec) -> RunSpec:

@@ -1,0 +1,121 @@
+"""Names of nodes on a command line: the end of a name stands for the only node that has it.
+
+The end begins at a scope, and may be written `…/END`, as it is printed. Of several nodes with it,
+only those count that the outputs of the signature need. Names in Python, in configuration files,
+rules, and pipelines are complete.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from cfgraph.analysis.inner_nodes import InnerNode, find_inner_node, inner_nodes
+from cfgraph.cli.configuration import is_configured
+from cfgraph.cli.json_output import add_member
+from cfgraph.cli.output import note
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import first_names
+from cfgraph.ir.traversal import ancestors
+from cfgraph.runtime.fetches import is_glob
+
+_ABBREVIATIONS: Final = ("…/", ".../")
+# candidates that an error lists
+_MAX_LISTED: Final = 8
+
+
+def stdin_is_terminal() -> bool:
+    """True if a person types the names of a command."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+class NodeNames:
+    """The nodes of a graph and its functions by the ends of their names.
+
+    `outputs` are the nodes of the outputs of a signature. Without `short`, an end is an error that
+    has the complete name.
+    """
+
+    def __init__(self, graph: Graph, outputs: Sequence[Node] = (), *, short: bool = True) -> None:
+        self.graph = graph
+        self._outputs = outputs
+        self._short = short
+        self._noted = set[str]()
+
+    def outside_functions(self, text: str) -> str | None:
+        """The name of a node of the graph, or of a tensor, whose end is `text`; None if none is.
+
+        Raises UsageError for the end of several names.
+        """
+        return self._complete(text, None) or self.in_run(text)
+
+    def in_run(self, text: str) -> str | None:
+        """The name in a run of a node or a tensor, also of a function, as above."""
+        return self._complete(text, lambda node: node.name)
+
+    def in_function(self, text: str) -> str | None:
+        """The name of a node or a tensor, FUNCTION/NODE for one of a function, as above."""
+        return self._complete(text, lambda node: node.qualified_name)
+
+    def _complete(self, text: str, title: Callable[[InnerNode], str] | None) -> str | None:
+        base, colon, port = text.removeprefix("^").rpartition(":")
+        if not port.isdigit():
+            base, colon, port = text.removeprefix("^"), "", ""
+        if not base or base in self.graph or is_glob(base) or is_configured(text):
+            return None
+        if title is not None and (found := find_inner_node(self.graph, base)) is not None:
+            full = title(found)
+        else:
+            full = self._only_match(base, title) or ""
+        if not full or full == base:
+            return None
+        name = f"{'^' * text.startswith('^')}{full}{colon}{port}"
+        self._note(text, name)
+        return name
+
+    def _note(self, text: str, name: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            note(f"note: {text} is {name}")
+            add_member("names", (text, name))
+
+    def _only_match(self, base: str, title: Callable[[InnerNode], str] | None) -> str | None:
+        if base.partition("/")[0] in self.graph.functions:
+            return None
+        end = base
+        for abbreviation in _ABBREVIATIONS:
+            end = end.removeprefix(abbreviation)
+        names = self._matches(end, self.graph, title)
+        if len(names) > 1:
+            needed = ancestors(self.graph, self._outputs) if self._outputs else self.graph
+            names = self._matches(end, needed, title, needed=True) or names
+        if len(names) > 1:
+            message = f"{base!r} is the end of {len(names)} names"
+            hint = f"write more of one: {first_names(names, _MAX_LISTED)}"
+            raise UsageError(message, hint=hint)
+        if names and not self._short:
+            message = f"no node {base!r} in the graph"
+            raise UsageError(message, hint=f"write the complete name, {names[0]!r}")
+        return names[0] if names else None
+
+    def _matches(
+        self,
+        end: str,
+        nodes: Iterable[Node],
+        title: Callable[[InnerNode], str] | None,
+        *,
+        needed: bool = False,
+    ) -> list[str]:
+        tail = f"/{end}"
+
+        def matches() -> Iterator[str]:
+            for node in nodes:
+                if node.name.endswith(tail) or node.name == end:
+                    yield node.name
+            for inner in inner_nodes(self.graph, nodes, needed=needed) if title else ():
+                if title and inner.name.endswith(tail):
+                    yield title(inner)
+
+        return list(dict.fromkeys(matches()))
