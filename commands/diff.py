@@ -10,14 +10,6 @@ import typer
 from cfgraph.cli import options
 from cfgraph.cli.transform_options import ComparedRuns, FetchOptions, PairInputs, ToleranceOptions
 
-First = Annotated[
-    str,
-    typer.Argument(
-        metavar="A",
-        help="First graph: a file, a folder, or - for standard input.",
-        show_default=False,
-    ),
-]
 Second = Annotated[
     str | None,
     typer.Argument(metavar="B", help="Second graph; without it, --with.", show_default=False),
@@ -46,25 +38,6 @@ With = Annotated[
         "Default: all of them.",
     ),
 ]
-Against = Annotated[
-    str | None,
-    typer.Option(
-        "--against",
-        metavar="tensorflow:MODE",
-        help="Compare with this mode of TensorFlow instead of cfgraph.",
-    ),
-]
-RunTimeout = Annotated[
-    float | None,
-    typer.Option(
-        "--run-timeout",
-        metavar="SECONDS",
-        min=0,
-        callback=options.reject_nan,
-        help="Time after which a run of TensorFlow is ended, and counts as a hang. Default: 60 s.",
-        rich_help_panel=options.ADVANCED,
-    ),
-]
 Format = Annotated[
     str,
     typer.Option(
@@ -76,7 +49,7 @@ Format = Annotated[
 
 
 def main(
-    a: First,
+    a: options.First,
     fetches: FetchOptions,
     inputs: PairInputs,
     cases: ToleranceOptions,
@@ -85,8 +58,8 @@ def main(
     ignore: Ignore = "",
     run: Run = False,
     with_: With = None,
-    against: Against = None,
-    run_timeout: RunTimeout = None,
+    against: options.AgainstMode = None,
+    run_timeout: options.ModeTimeout = None,
     html: options.Html = None,
     node_data: Annotated[
         str | None,

@@ -41,7 +41,7 @@ def man_pages(root: Path) -> dict[str, str]:
     commands = CommandFiles(COMMANDS, EXAMPLES)
     pages = {"cfgraph.1": _main_page(commands, root)}
     for name in commands:
-        pages[f"cfgraph-{name}.1"] = _command_page(name, commands)
+        pages[f"{_page_name(name)}.1"] = _command_page(name, commands)
     return pages
 
 
@@ -49,8 +49,9 @@ def _main_page(commands: CommandFiles, root: Path) -> str:
     group = get_command(app)
     assert isinstance(group, CommandGroup)
     groups = (
-        [f".SS {title}", *_definitions((f"cfgraph-{x}(1)", commands.help(x)) for x in names)]
+        [f".SS {title}", *_definitions((f"{_page_name(x)}(1)", commands.help(x)) for x in below)]
         for title, names in commands.grouped().items()
+        for below in [[x for x in commands if x.split()[0] in names]]
     )
     lines = [
         *_head("cfgraph", str(group.help).partition("\n")[0]),
@@ -61,7 +62,7 @@ def _main_page(commands: CommandFiles, root: Path) -> str:
         *_section("EXIT STATUS", _exit_statuses()),
         *_section("ENVIRONMENT", _definitions(_variables(root))),
         *_section("FILES", _definitions(_FILES)),
-        *_section("SEE ALSO", _references(f"cfgraph-{name}" for name in commands)),
+        *_section("SEE ALSO", _references(map(_page_name, commands))),
     ]
     return "\n".join(lines) + "\n"
 
@@ -71,7 +72,7 @@ def _command_page(name: str, commands: CommandFiles) -> str:
     arguments = [_metavar(param) for param in _arguments(command)]
     usage = " ".join([r"[\fIOPTIONS\fR]", *arguments])
     lines = [
-        *_head(f"cfgraph-{name}", commands.help(name)),
+        *_head(_page_name(name), commands.help(name)),
         *_section("SYNOPSIS", [f".B cfgraph {_escaped(name)}", usage]),
         *_section("DESCRIPTION", _paragraphs(str(command.help))),
         *_option_sections(command),
@@ -81,6 +82,10 @@ def _command_page(name: str, commands: CommandFiles) -> str:
         *_section("SEE ALSO", _references(["cfgraph"])),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _page_name(command: str) -> str:
+    return f"cfgraph-{command.replace(' ', '-')}"
 
 
 def _head(name: str, summary: str) -> list[str]:

@@ -32,7 +32,7 @@ def test_the_man_pages_are_those_of_the_commands(
 
 def test_every_option_has_an_entry(pages: dict[str, str]) -> None:
     for name, command in CommandFiles(COMMANDS).items():
-        page = pages[f"cfgraph-{name}.1"].replace("\\-", "-")
+        page = pages[f"cfgraph-{name.replace(' ', '-')}.1"].replace("\\-", "-")
         visible = [param for param in command.params if not getattr(param, "hidden", False)]
         names = [name for param in visible for name in param.opts if name.startswith("-")]
         assert [name for name in names if f"\\fB{name}\\fR" not in page] == []

@@ -34,13 +34,16 @@ def project(root: Path) -> Any:
 
 
 def test_the_package_list_names_every_folder(root: Path, project: Any) -> None:
-    folders = {file.parent.relative_to(root) for file in root.glob("cfgraph/**/*.py")}
-    packages = {".".join(folder.parts) for folder in folders} | {"cfgraph.commands"}
+    files = [*root.glob("cfgraph/**/*.py"), *root.glob("commands/**/*.py")]
+    paths = {file.parent.relative_to(root).parts for file in files}
+    packages = {".".join(("cfgraph", *path[path[0] == "cfgraph" :])) for path in paths}
     assert set(project["tool"]["setuptools"]["packages"]) == packages
 
 
 def test_every_package_says_what_it_is_for(root: Path) -> None:
-    folders = {file.parent for file in [*root.glob("cfgraph/**/*.py"), *root.glob("commands/*.py")]}
+    folders = {
+        file.parent for file in [*root.glob("cfgraph/**/*.py"), *root.glob("commands/**/*.py")]
+    }
     silent = [
         folder for folder in folders if not (folder / "__init__.py").read_text().startswith('"""')
     ]
@@ -96,7 +99,7 @@ def test_the_wheel_holds_only_cfgraph(root: Path, wheel: Path) -> None:
     data = {name for name in names if name.startswith(f"{distribution}.data/")}
     assert data == {f"{distribution}.data/{page}" for page in pages}
     modules = {f"cfgraph/{file.relative_to(root / 'cfgraph')}" for file in _sources(root)}
-    commands = {f"cfgraph/commands/{file.name}" for file in (root / "commands").glob("*.py")}
+    commands = {f"cfgraph/{file.relative_to(root)}" for file in root.glob("commands/**/*.py")}
     assert {name for name in names if name.endswith(".py")} == modules | commands
     bindings = {f"cfgraph/proto/{file.name}" for file in root.glob("cfgraph/proto/*.py*")}
     schemas = {f"cfgraph/schemas/{file.name}" for file in root.glob("cfgraph/schemas/*.json")}
@@ -280,7 +283,7 @@ def test_the_distribution_has_one_name(root: Path, project: Any) -> None:
         *(root / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")),
         *(file for folder in ("docs", "fixtures/ci") for file in (root / folder).glob("*.*")),
         *(file for name in ("*.py", "*.toml") for file in root.glob(f"cfgraph/**/{name}")),
-        *root.glob("commands/*.py"),
+        *root.glob("commands/**/*.py"),
     ]
     stale = re.compile(r"pip install '?cfgraph(?!-tools)|\bcfgraph\[[a-z-]+\]")
     found = [

@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 
 from cfgraph.analysis.findings import catalog
+from cfgraph.cli.configuration import table_name
 from tests.cli.chromium import Chromium, program
 from tests.sampled import sampled
 from tests.shell import run_alone
@@ -146,7 +147,7 @@ def test_the_site_loads_nothing_from_another_host(
 @NEEDS_MKDOCS
 def test_every_code_and_command_has_an_address(site: Path) -> None:
     wanted = [f"errors/{code}" for code in catalog()]
-    wanted += [f"commands/{name}" for name in command_names()]
+    wanted += [f"commands/{table_name(name)}" for name in command_names()]
     assert [path for path in wanted if not (site / path / "index.html").is_file()] == []
 
 

@@ -10,6 +10,7 @@ import typer
 
 from cfgraph.cli.command_files import COMMANDS, CommandFiles, FileCommand
 from cfgraph.cli.command_line import app
+from cfgraph.cli.configuration import table_name
 from cfgraph.cli.help_examples import EXAMPLES
 from cfgraph.cli.options import ADVANCED
 from website.transcripts import Transcript, in_parallel, transcripts
@@ -28,7 +29,7 @@ def command_pages() -> Iterator[tuple[str, str]]:
     yield "commands/index.md", _index(commands)
     examples = in_parallel(example_transcripts, commands)
     for name, shown in zip(commands, examples, strict=True):
-        yield f"commands/{name}.md", _page(name, commands, shown)
+        yield f"commands/{table_name(name)}.md", _page(name, commands, shown)
 
 
 def example_transcripts(name: str) -> list[Transcript]:
@@ -37,7 +38,10 @@ def example_transcripts(name: str) -> list[Transcript]:
 
 
 def _index(commands: CommandFiles) -> str:
-    rows = [f"| [`{name}`]({name}.md) | {_escaped(commands.help(name))} |" for name in commands]
+    rows = [
+        f"| [`{name}`]({table_name(name)}.md) | {_escaped(commands.help(name))} |"
+        for name in commands
+    ]
     return "\n".join(
         [
             "# Commands",

@@ -11,6 +11,7 @@ from typing import Any, Final
 from mkdocs.structure.files import File, Files
 
 from cfgraph.analysis.findings import catalog, documentation_address
+from cfgraph.cli.configuration import table_name
 from website.code_pages import code_pages, code_sections
 from website.command_pages import command_names, command_pages
 from website.transcripts import ROOT
@@ -65,7 +66,7 @@ def _with_generated(entry: Any) -> Any:
 
 
 def _commands() -> list[Any]:
-    return [{name: f"commands/{name}.md"} for name in command_names()]
+    return [{name: f"commands/{table_name(name)}.md"} for name in command_names()]
 
 
 def _messages() -> list[Any]:

@@ -93,7 +93,8 @@ _SEPARATORS: Final = re.compile(r"[,^=:\s]")
 class FileCommand(TyperCommand):
     """A command with limits, whose help lists rare options under a heading of their own."""
 
-    # names of all commands, which are tables of a configuration
+    # its words on a command line, and those of all commands, which are tables of a configuration
+    path: str = ""
     names: Collection[str] = ()
     # names of the parameters that most users need
     first: Sequence[str] = ()
@@ -102,11 +103,11 @@ class FileCommand(TyperCommand):
         """Parse a command line, with defaults from the nearest configuration file."""
         words = set(args[: args.index("--")] if "--" in args else args)
         if not ctx.resilient_parsing and words.isdisjoint(ctx.help_option_names):
-            reject_environment(self, ctx.info_name)
+            reject_environment(self, self.path)
             reads_file = "--no-config" not in words and not _ignores_configuration(ctx)
             configuration = nearest_configuration() if reads_file else None
             if configuration is not None:
-                ctx.default_map = configuration.defaults(self, ctx.info_name, self.names)
+                ctx.default_map = configuration.defaults(self, self.path, self.names)
                 ctx.meta[_CONFIGURATION] = configuration
         if not ctx.resilient_parsing:
             self._reject_options_as_values(ctx, args)
@@ -172,7 +173,7 @@ class FileCommand(TyperCommand):
         finally:
             if is_verbose:
                 seconds = time.monotonic() - start
-                typer.echo(f"{ctx.info_name}: {seconds:.3f} s{_peak_memory()}", err=True)
+                typer.echo(f"{self.path}: {seconds:.3f} s{_peak_memory()}", err=True)
 
     def _origins(self, ctx: Any, values: Mapping[str, Any], error: UsageError) -> Iterator[str]:
         """Name the option of each value in a message, and the file or variable that sets it."""
@@ -185,7 +186,7 @@ class FileCommand(TyperCommand):
                 yield f"{name} is set by ${variable_that_sets(option)}"
             elif source == _FROM_FILE:
                 configuration: Configuration = ctx.meta[_CONFIGURATION]
-                yield f"{name} is set by {configuration.position(option, ctx.info_name)}"
+                yield f"{name} is set by {configuration.position(option, self.path)}"
             elif source != _FROM_COMMAND_LINE or name in str(error):
                 continue
             elif repr(text) in str(error) or text not in str(error):
@@ -241,7 +242,7 @@ class FileCommand(TyperCommand):
 
 
 class CommandFiles(Mapping[str, TyperCommand]):
-    """Commands by name: one file each, imported on first access."""
+    """Commands by name: one file each, imported on first access, or `FOLDER FILE`."""
 
     def __init__(self, package: str, examples: Mapping[str, Sequence[str]] | None = None) -> None:
         self.package = package
@@ -249,13 +250,14 @@ class CommandFiles(Mapping[str, TyperCommand]):
         spec = importlib.util.find_spec(package)
         folders = spec.submodule_search_locations if spec else None
         self.files = {
-            file.stem.replace("_", "-"): file
+            " ".join(file.relative_to(folder).with_suffix("").parts).replace("_", "-"): file
             for folder in folders or ()
-            for file in sorted(Path(folder).glob("[!_]*.py"))
+            for file in sorted(Path(folder).glob("**/[!_]*.py"))
         }
 
     def __getitem__(self, name: str) -> TyperCommand:
-        module = importlib.import_module(f"{self.package}.{self.files[name].stem}")
+        module_name = name.replace(" ", ".").replace("-", "_")
+        module = importlib.import_module(f"{self.package}.{module_name}")
         app = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
@@ -264,7 +266,7 @@ class CommandFiles(Mapping[str, TyperCommand]):
         )
         command = get_command(app)
         assert isinstance(command, FileCommand)
-        command.names = self.files.keys()
+        command.path, command.names = name, self.files.keys()
         command.first = getattr(module, "FIRST", ())
         command.params += common_options()
         for option in command.params:
@@ -284,18 +286,28 @@ class CommandFiles(Mapping[str, TyperCommand]):
         return len(self.files)
 
     def grouped(self) -> dict[str, list[str]]:
-        """The names by the groups of the main help page."""
+        """The names of commands and folders by the groups of the main help page."""
+        first = self.below("")
         groups = {
-            title: [name for name in names if name in self] for title, names in GROUPS.items()
+            title: [name for name in names if name in first] for title, names in GROUPS.items()
         }
         grouped = {name for names in groups.values() for name in names}
-        groups[_OTHER_COMMANDS] = [name for name in self if name not in grouped]
+        groups[_OTHER_COMMANDS] = [name for name in first if name not in grouped]
         return {title: names for title, names in groups.items() if names}
 
+    def below(self, folder: str) -> list[str]:
+        """Names of the commands and folders in a folder, which is empty or ends with a space."""
+        names = [name.removeprefix(folder) for name in self.files if name.startswith(folder)]
+        return list(dict.fromkeys(name.split()[0] for name in names))
+
     def help(self, name: str) -> str:
-        """Read the first line of the command's docstring without importing the command."""
-        with self.files[name].open(encoding="utf-8") as file:
-            return file.readline().strip().strip('"')
+        """Read the first line of the docstring of a command or folder without importing it."""
+        file = self.files.get(name)
+        if file is None:
+            inner = self.below(f"{name} ")[0]
+            file = self.files[f"{name} {inner}"].with_name("__init__.py")
+        with file.open(encoding="utf-8") as text:
+            return text.readline().strip().strip('"')
 
 
 def _as_list(value: Any) -> Sequence[Any]:

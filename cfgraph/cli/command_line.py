@@ -80,43 +80,61 @@ _COMPLETION = "cfgraph.console.completion"
 
 
 class CommandGroup(TyperGroup):
-    """A group whose commands are files."""
+    """A group whose commands are files, and whose groups are folders of them."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, folder: str = "", **settings: Any) -> None:
         super().__init__(**settings)
-        self.files = self.commands = CommandFiles(COMMANDS, EXAMPLES)  # type: ignore[assignment]
+        self.folder = folder
+        self.files = CommandFiles(COMMANDS, EXAMPLES)
+        self.commands = dict.fromkeys(self.files.below(folder))  # type: ignore[assignment]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options before the command."""
         ctx.meta[_JSON] = "--json" in args
         return super().parse_args(ctx, args)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | CommandGroup | None:
         """Import one command; a `KeyError` raised in its file is a bug, not a missing name."""
-        if cmd_name not in self.files:
+        if cmd_name not in self.commands:
             return None
-        return self.files[cmd_name]
+        name = self.folder + cmd_name
+        if name in self.files:
+            return self.files[name]
+        return CommandGroup(
+            folder=f"{name} ",
+            name=name,
+            help=self.files.help(name),
+            no_args_is_help=True,
+            rich_markup_mode=None,
+        )
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """List the commands by groups, with the first line of each file, and then options."""
-        for title, names in self.files.grouped().items():
+        groups = {"Commands": [*self.commands]} if self.folder else self.files.grouped()
+        width = max(map(len, self.commands))
+        for title, names in groups.items():
             with formatter.section(title):
-                width = max(map(len, self.files))
-                formatter.write_dl([(f"{name:{width}}", self.files.help(name)) for name in names])
+                rows = [(f"{name:{width}}", self.files.help(self.folder + name)) for name in names]
+                formatter.write_dl(rows)
         for title, params in self.sections(ctx).items():
             with formatter.section(title):
                 formatter.write_dl([param.get_help_record(ctx) for param in params])
 
     def sections(self, ctx: Any) -> dict[str, list[Any]]:
         """The options before a command, and those that all commands have."""
-        own = [param for param in self.get_params(ctx) if param.name not in COMMON_NAMES]
+        params = self.get_params(ctx)
+        if self.folder:
+            return {OPTIONS: params}
+        own = [param for param in params if param.name not in COMMON_NAMES]
         return {OPTIONS: own, COMMON: [*common_options(), self.get_help_option(ctx)]}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command. Raises UsageError with a suggestion for an unknown name."""
         if args[0] not in self.commands:
             close = get_close_matches(args[0], self.commands, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else "see `cfgraph --help`"
+            hint = f"did you mean '{close[0]}'?" if close else f"see `{ctx.command_path} --help`"
+            if self.folder and not close:
+                hint = f"add one of {', '.join(self.commands)} after `{ctx.command_path}`"
             raise UsageError(f"no such command: '{args[0]}'", hint=hint)
         return super().resolve_command(ctx, args)
 

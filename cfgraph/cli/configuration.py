@@ -70,6 +70,11 @@ _COMMAND_LINE_ONLY: Final = {
 }
 
 
+def table_name(command: str) -> str:
+    """Table of a command in a file, such as [run] and [reduce-pair]."""
+    return command.replace(" ", "-")
+
+
 def option_key(option: TyperOption) -> str:
     """Key of an option in a file: its long name without dashes."""
     return max(option.opts, key=len).lstrip("-")
@@ -109,31 +114,33 @@ class Configuration:
         Raises UsageError for a key that is unknown or that only a command line can set, and for an
         invalid value.
         """
+        tables = [table_name(command) for command in commands]
         for key, value in self.tables.items():
             is_table = isinstance(value, Mapping)
-            if is_table and key not in commands:
-                hint = did_you_mean(key, commands) or "tables are named as commands"
+            if is_table and key not in tables:
+                hint = did_you_mean(key, tables) or "tables are named as commands"
                 raise self._error(f"unknown table [{key}]", key, hint=hint)
             if not is_table and _parameter(key) not in SHARED_OPTIONS:
-                raise self._misplaced(key, commands)
+                raise self._misplaced(key, tables)
         options = _options_by_key(command)
         values: dict[str, Any] = {}
         for key, value in self.tables.items():
             option = options.get(_parameter(key))
             if option is not None and option.name and not isinstance(value, Mapping):
                 values[option.name] = self._value(command, option, key, value)
-        for key, value in self.tables.get(name, {}).items():
+        table = table_name(name)
+        for key, value in self.tables.get(table, {}).items():
             option = self._option(command, options, name, key)
-            values[option.name or ""] = self._value(command, option, key, value, name)
+            values[option.name or ""] = self._value(command, option, key, value, table)
         return values
 
     def position(self, option: TyperOption, name: str) -> str:
         """File and line that set an option of a command."""
         keys = {_parameter(option_key(option)), option.name}
-        table = self.tables.get(name, {})
-        of_command = next((key for key in table if _parameter(key) in keys), None)
+        own = self.tables.get(table_name(name), {})
+        of_command = next((key for key in own if _parameter(key) in keys), None)
         shared = next((key for key in self.tables if _parameter(key) in keys), option_key(option))
-        return self._position(of_command or shared, name if of_command else "")
+        return self._position(of_command or shared, table_name(name) if of_command else "")
 
     def _misplaced(self, key: str, commands: Collection[str]) -> UsageError:
         shown = [option.replace("_", "-") for option in SHARED_OPTIONS]
@@ -144,24 +151,24 @@ class Configuration:
     def _option(
         self, command: TyperCommand, options: Mapping[str, TyperOption], name: str, key: str
     ) -> TyperOption:
-        option = options.get(_parameter(key))
+        option, table = options.get(_parameter(key)), table_name(name)
         if option is not None:
             reason = command_line_only(option)
             if reason is None:
                 return option
             message = f"{key!r} cannot be set in a file: {reason}"
             hint = f"write {option.opts[0]} in the command"
-            raise self._error(message, key, name, hint=hint)
+            raise self._error(message, key, table, hint=hint)
         if any(param.name == _parameter(key) for param in command.params):
             raise self._error(
                 f"{key!r} is an argument of `{name}`, not an option",
                 key,
-                name,
+                table,
                 hint="write it in the command",
             )
         known = dict.fromkeys(option_key(item) for item in options.values() if is_settable(item))
         hint = did_you_mean(key.replace("_", "-"), known) or f"see `cfgraph {name} --help`"
-        raise self._error(f"unknown key {key!r} in [{name}]", key, name, hint=hint)
+        raise self._error(f"unknown key {key!r} in [{table}]", key, table, hint=hint)
 
     def _value(
         self, command: TyperCommand, option: TyperOption, key: str, value: Any, table: str = ""

@@ -18,6 +18,7 @@ from cfgraph.cli.configuration import (
     is_settable,
     option_key,
     options_of,
+    table_name,
 )
 from cfgraph.errors import DOCUMENTATION
 
@@ -28,7 +29,7 @@ _NUMBERS: Final = {"int": "integer", "float": "number"}
 
 def configuration_schema(commands: Mapping[str, TyperCommand]) -> dict[str, Any]:
     """Return the schema of a configuration of these commands."""
-    tables = {name: _table(name, command) for name, command in sorted(commands.items())}
+    tables = {table_name(name): _table(name, command) for name, command in sorted(commands.items())}
     some_command = next(iter(commands.values()))
     shared = [option for option in options_of(some_command) if option.name in SHARED_OPTIONS]
     return {
@@ -55,7 +56,7 @@ def _table(name: str, command: TyperCommand) -> dict[str, Any]:
             properties[key] = {"$ref": f"#/properties/{key}"}
     return {
         "description": f"cfgraph {name}: {summary}",
-        **_object(properties, f"#/properties/{name}"),
+        **_object(properties, f"#/properties/{table_name(name)}"),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ def _command_variables(command: str, option: TyperOption) -> list[str]:
 
 
 def _variable(name: str) -> str:
-    return f"{ENVIRONMENT_PREFIX}{name.replace('-', '_').upper()}"
+    return f"{ENVIRONMENT_PREFIX}{re.sub('[- ]', '_', name).upper()}"
 
 
 def reject_environment(command: TyperCommand, name: str) -> None:

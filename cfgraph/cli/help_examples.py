@@ -91,11 +91,13 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph freeze count.graph --fetch exit --set n=3 -o three.pb",
         "cfgraph freeze power.pb --fetch y --set n=4 --verify -o power4.pb",
     ),
-    "reduce": (
-        "cfgraph reduce count.graph -o small.graph --status 0 -- grep -q Exit {}",
-        "cfgraph reduce count.graph -o small.graph --status 0 --match Less -- cat {}",
+    "reduce command": (
+        "cfgraph reduce command count.graph -o small.graph --status 0 -- grep -q Exit {}",
+        "cfgraph reduce command count.graph -o small.graph --status 0 --match Less -- cat {}",
+    ),
+    "reduce pair": (
         "cfgraph cluster mismatch.graph --deadness off | "
-        "cfgraph reduce mismatch.graph --against - -o small.pb",
+        "cfgraph reduce pair mismatch.graph - -o small.pb",
     ),
     "pipeline": (
         "cfgraph pipeline rnn.pb -p 'grad{ys=loss xs=w}, cluster' --time-passes -o out.pb",

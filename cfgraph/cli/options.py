@@ -62,6 +62,14 @@ Graph = Annotated[
         show_default=False,
     ),
 ]
+First = Annotated[
+    str,
+    typer.Argument(
+        metavar="A",
+        help="First graph: a file, a folder, or - for standard input.",
+        show_default=False,
+    ),
+]
 Graphs = Annotated[
     list[str],
     typer.Argument(
@@ -372,6 +380,25 @@ Soft = Annotated[
 ]
 Seed = Annotated[
     int, typer.Option("--seed", metavar="N", help="Seed of random ops and of random feeds.")
+]
+AgainstMode = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="tensorflow:MODE",
+        help="Compare with this mode of TensorFlow instead of cfgraph.",
+    ),
+]
+ModeTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--run-timeout",
+        metavar="SECONDS",
+        min=0,
+        callback=reject_nan,
+        help="Time after which a run of TensorFlow is ended, and counts as a hang. Default: 60 s.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 
 

@@ -139,7 +139,7 @@ class PairInputs(SeededInputs):
 
 
 class ReduceInputs(LimitedInputs):
-    """Inputs of the runs of `reduce`: the second graph may have other variables."""
+    """Inputs of the runs of `reduce pair`: the second graph may have other variables."""
 
     variables_b: options.VariablesOfB = None
 
@@ -158,6 +158,12 @@ class VerifyOptions(CaseOptions):
     """Comparison of runs if requested."""
 
     verify: options.Verify = False
+
+
+class SizeOptions(CaseOptions):
+    """Sizes of the inputs of one run."""
+
+    cases: int | None = None
 
 
 class GradientCases(VerifyOptions):

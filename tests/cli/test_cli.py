@@ -311,7 +311,7 @@ def test_the_usage_errors_of_commands_load_neither_numpy_nor_protobuf() -> None:
     script = (
         "import sys; from cfgraph.cli.command_line import run\n"
         f"for name in {names!r}:\n"
-        "    code = run([name, '--no-such-option'])\n"
+        "    code = run([*name.split(), '--no-such-option'])\n"
         f"    print(name, code, [module for module in {HEAVY!r} if module in sys.modules])\n"
     )
     done = subprocess.run(

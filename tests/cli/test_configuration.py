@@ -11,7 +11,7 @@ from typer.core import TyperOption
 
 from cfgraph.cli.command_files import COMMANDS, CommandFiles
 from cfgraph.cli.command_line import run
-from cfgraph.cli.configuration import SHARED_OPTIONS, command_line_only, option_key
+from cfgraph.cli.configuration import SHARED_OPTIONS, command_line_only, option_key, table_name
 from cfgraph.cli.progress import ProgressLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -203,7 +203,7 @@ def test_the_page_lists_the_options_that_can_be_set(update: bool) -> None:
             if option.expose_value and not option.hidden and command_line_only(option) is None
             if option.name not in SHARED_OPTIONS
         ]
-        rows += [f"| `{name}` | {', '.join(sorted(settable))} |"] if settable else []
+        rows += [f"| `{table_name(name)}` | {', '.join(sorted(settable))} |"] if settable else []
     table = "\n".join(["| command | options |", "| --- | --- |", *rows])
     pattern = r"(<!-- options -->\n).*(<!-- end of options -->)"
     text = PAGE.read_text()

@@ -35,10 +35,10 @@ def test_a_pair_is_written_and_still_differs(
     command: Any, counter: Path, wrong: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "small.pb"
-    line = ("--against", wrong, "--feed", "n=5", "-o", out, "--json")
-    done = command("reduce", counter, *line)
+    line = (wrong, "--feed", "n=5", "-o", out, "--json")
+    done = command("reduce", "pair", counter, *line)
     assert done.json["summary"]["after"] == 2
-    second = tmp_path / "small.against.pb"
+    second = tmp_path / "small.b.pb"
     assert [item["path"] for item in done.json["artifacts"]] == [str(out), str(second)]
     assert command("diff", out, second, "--run").code == 1
 
@@ -50,12 +50,12 @@ def test_a_result_replaces_no_input(
     counter.write_bytes((graphs / "counter.pb").read_bytes())
     before = counter.read_bytes(), wrong.read_bytes()
     for line in (
-        ("--against", wrong, "--feed", "n=5", "-o", counter),
-        ("--against", wrong, "--feed", "n=5", "-o", wrong),
-        ("--against", wrong, "--feed", "n=5", "-o", "small.pb", "--against-out", wrong),
-        ("-o", counter, *python(CONTAINS, "{}", "NextIteration")),
+        ("pair", counter, wrong, "--feed", "n=5", "-o", counter),
+        ("pair", counter, wrong, "--feed", "n=5", "-o", wrong),
+        ("pair", counter, wrong, "--feed", "n=5", "-o", "small.pb", "--output-b", wrong),
+        ("command", counter, "-o", counter, *python(CONTAINS, "{}", "NextIteration")),
     ):
-        done = command("reduce", counter, *line)
+        done = command("reduce", *line)
         assert done.code == 2
         assert "would replace the original" in done.err
     assert (counter.read_bytes(), wrong.read_bytes()) == before
@@ -64,7 +64,7 @@ def test_a_result_replaces_no_input(
 def test_a_command_fails_for_the_result_alike(command: Any, counter: Path, tmp_path: Path) -> None:
     out = tmp_path / "small.pb"
     line = python(CONTAINS, "{}", "NextIteration")
-    done = command("reduce", counter, "-o", out, "--json", *line)
+    done = command("reduce", "command", counter, "-o", out, "--json", *line)
     assert (done.json["result"]["status"], done.json["summary"]["before"]) == (3, 15)
     graph = cfgraph.load(out)
     require_valid(graph)
@@ -74,7 +74,7 @@ def test_a_command_fails_for_the_result_alike(command: Any, counter: Path, tmp_p
 
 def test_details_repeat_no_note_per_file(command: Any, counter: Path, tmp_path: Path) -> None:
     line = ("-o", tmp_path / "small.bin", "--verbose", *python(CONTAINS, "{}", "NextIteration"))
-    done = command("reduce", counter, *line)
+    done = command("reduce", "command", counter, *line)
     assert (done.code, "unknown suffix" in done.err) == (0, False)
     assert done.err.count("write ") > 1
 
@@ -86,7 +86,7 @@ def test_the_number_of_jobs_does_not_change_the_result(
     for jobs in ("1", "3"):
         out = tmp_path / f"{jobs}.pb"
         line = python("import sys; sys.exit(b'LoopCond' in open(sys.argv[1], 'rb').read())", "{}")
-        assert command("reduce", counter, "-o", out, "-j", jobs, *line).code == 0
+        assert command("reduce", "command", counter, "-o", out, "-j", jobs, *line).code == 0
         written.append(out.read_bytes())
     assert written[0] == written[1]
 
@@ -97,9 +97,9 @@ def test_status_and_output_say_which_candidates_count(
     out = tmp_path / "small.pb"
     text = "import sys; print('has', b'AddV2' in open(sys.argv[1], 'rb').read())"
     line = ("--status", "0", "--match", "^has True$", *python(text, "{}"))
-    assert command("reduce", counter, "-o", out, *line).code == 0
+    assert command("reduce", "command", counter, "-o", out, *line).code == 0
     assert "AddV2" in cfgraph.load(out).ops
-    done = command("reduce", counter, "-o", out, "--status", "1", *python(text, "{}"))
+    done = command("reduce", "command", counter, "-o", out, "--status", "1", *python(text, "{}"))
     assert (done.code, "exits with 0 for the graph, not 1" in done.err) == (2, True)
 
 
@@ -113,31 +113,38 @@ def test_status_and_output_say_which_candidates_count(
         (("--match", "(", "--", "false", "{}"), "invalid --match"),
         (("--match", "x", "--", "false", "{}"), "does not match"),
         (("--run-timeout", "0.05", "--", "sh", "-c", "sleep 9", "{}"), "does not end"),
-        (("--against-out", "x", "--", "false", "{}"), "--against-out"),
     ],
 )
 def test_what_cannot_be_reduced_is_a_usage_error(
     words: tuple[str, ...], message: str, command: Any, counter: Path, tmp_path: Path
 ) -> None:
-    done = command("reduce", counter, "-o", tmp_path / "o.pb", *words)
+    done = command("reduce", "command", counter, "-o", tmp_path / "o.pb", *words)
     assert (done.code, message in done.err) == (2, True)
     assert not list(tmp_path.iterdir())
 
 
 def test_graphs_that_agree_are_not_reduced(command: Any, counter: Path, tmp_path: Path) -> None:
-    line = ("--against", counter, "-o", tmp_path / "o.pb", "--feed", "n=2")
-    done = command("reduce", counter, *line)
+    done = command("reduce", "pair", counter, counter, "-o", tmp_path / "o.pb", "--feed", "n=2")
     assert (done.code, "agree" in done.err) == (2, True)
-    done = command("reduce", counter, *line, "--jobs", "2")
-    assert (done.code, "--jobs" in done.err) == (2, True)
-    done = command("reduce", counter, "--against", counter)
+    done = command("reduce", "pair", counter, counter)
     assert (done.code, "-o FILE" in done.err) == (2, True)
 
 
 @pytest.mark.slow
 def test_an_interrupted_reduction_leaves_the_best_graph(counter: Path, tmp_path: Path) -> None:
     out = tmp_path / "small.pb"
-    words = [sys.executable, "-m", "cfgraph", "reduce", str(counter), "-o", str(out), "-j", "1"]
+    words = [
+        sys.executable,
+        "-m",
+        "cfgraph",
+        "reduce",
+        "command",
+        str(counter),
+        "-o",
+        str(out),
+        "-j",
+        "1",
+    ]
     body = "import sys, time; time.sleep(0.3); sys.exit(b'AddV2' in open(sys.argv[1],'rb').read())"
     words += ["--", sys.executable, "-c", body, "{}"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
@@ -153,12 +160,17 @@ def test_an_interrupted_reduction_leaves_the_best_graph(counter: Path, tmp_path:
     assert "AddV2" in graph.ops
 
 
-def test_a_report_and_a_reduction_need_one_mode(
-    command: Any, counter: Path, tmp_path: Path
-) -> None:
-    done = command("reduce", counter, "--report", tmp_path)
+def test_a_reduction_needs_one_mode(command: Any, counter: Path, tmp_path: Path) -> None:
+    done = command("reduce", "mode", counter, "--report", tmp_path)
     assert done.code == 2
-    assert "add --with tensorflow:MODE" in done.err
-    done = command("reduce", counter, "--with", "tensorflow", "-o", tmp_path / "small.pb")
+    assert "--with tensorflow:MODE" in done.err
+    done = command("reduce", "mode", counter, "--with", "tensorflow", "-o", tmp_path / "small.pb")
     assert done.code == 2
     assert "a graph is reduced in one mode" in done.err
+
+
+def test_a_graph_in_place_of_a_subcommand_is_a_usage_error(command: Any, counter: Path) -> None:
+    done = command("reduce", counter, "-o", "small.pb")
+    assert (done.code, "add one of command, mode, pair after" in done.err) == (2, True)
+    assert command("reduce").code == 2
+    assert "  pair     Reduce two graphs" in command("reduce", "--help").out

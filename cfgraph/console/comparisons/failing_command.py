@@ -37,13 +37,6 @@ class CommandOptions:
     match: str | None = None
     run_timeout: float | None = None
 
-    @property
-    def is_set(self) -> bool:
-        """True if any of the options was used."""
-        return bool(self.command) or any(
-            value is not None for value in (self.status, self.match, self.run_timeout)
-        )
-
     def pattern(self) -> re.Pattern[str] | None:
         """Return the pattern of the output. Raises UsageError for an invalid one."""
         if self.match is None:
@@ -58,7 +51,7 @@ class CommandOptions:
         """Raise UsageError if there is no command, or no place for the graph in it."""
         if not self.command:
             message = "no command to test graphs with"
-            raise UsageError(message, hint="add -- COMMAND {}, or --against B for two graphs")
+            raise UsageError(message, hint="add -- COMMAND {}, with {} for the file of a graph")
         if not any(GRAPH_MARK in word for word in self.command):
             message = "the command does not read a graph"
             raise UsageError(message, hint="write {} in place of the path of the graph")

@@ -24,7 +24,6 @@ from cfgraph.console.comparisons.failing_command import CommandOptions, CommandO
 from cfgraph.console.comparisons.run_options import (
     comparison_options,
     pair_options,
-    require_no_second_graph,
 )
 from cfgraph.console.documents import RunsReport
 from cfgraph.console.graph_files import (
@@ -39,7 +38,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.reports import Column, Count, DocumentResult, Record
 
-_SECOND: Final = ".against"
+_SECOND: Final = ".b"
 
 
 @dataclass(slots=True)
@@ -87,7 +86,6 @@ def reduce_command(
     tested: CommandOptions,
     runs: ComparedRuns,
     outputs: OutputOptions,
-    against_out: str | None,
     jobs: int | None,
 ) -> int:
     """Reduce a graph for which a command fails. Returns the exit code, 0.
@@ -95,9 +93,6 @@ def reduce_command(
     Raises UsageError if the command does not fail.
     """
     tested.require_command()
-    if against_out is not None:
-        message = "--against-out is the reduced graph of --against"
-        raise UsageError(message, hint="add --against B")
     output = require_file(outputs, path)
     source = read_graph(path)
     form = output_format(output, outputs.to)
@@ -106,7 +101,6 @@ def reduce_command(
     subject = Subject((source.graph,))
     before = subject.nodes
     result = oracle.require_failure(subject)
-    require_no_second_graph(runs)
     options = comparison_options(runs, source) if runs.is_set else None
     files = ReducedFiles((output,), outputs.to)
     with files.kept_on_interruption():
@@ -126,27 +120,15 @@ def reduce_command(
     return 0
 
 
-def reduce_against(
-    path: str,
-    second: str,
-    tested: CommandOptions,
-    runs: ComparedRuns,
-    outputs: OutputOptions,
-    against_out: str | None,
-    jobs: int | None,
+def reduce_pair_of_files(
+    path: str, second: str, runs: ComparedRuns, outputs: OutputOptions, output_b: str | None
 ) -> int:
     """Reduce two graphs whose runs differ. Returns the exit code, 0.
 
     Raises UsageError if they agree.
     """
-    if tested.is_set:
-        message = "--against compares runs of two graphs, and a command is not needed"
-        raise UsageError(message, hint="remove --against, or the command and its options")
-    if jobs is not None:
-        message = "--jobs applies to a command; graphs are compared in this process"
-        raise UsageError(message, hint="remove --jobs")
     output = require_file(outputs, path, second)
-    other = against_out or _second_path(output)
+    other = output_b or _second_path(output)
     _require_other_path(other, path, second)
     require_distinct_paths(output, other, "reduced second graph")
     if path == second == STDIN:
@@ -195,7 +177,7 @@ def _require_other_path(output: str, *inputs: str) -> None:
 
 
 def _second_path(output: str) -> str:
-    """Return the path of the reduced second graph, as in small.against.pb."""
+    """Return the path of the reduced second graph, as in small.b.pb."""
     path = Path(output)
     stem, dot, suffixes = path.name.partition(".")
     return str(path.with_name(f"{stem}{_SECOND}{dot}{suffixes}"))
@@ -218,10 +200,10 @@ class ReduceSummary(Record):
 class ReduceResult(DocumentResult, command="reduce", summary=ReduceSummary):
     """The failure of the reduced graph, and the steps to it."""
 
-    command_line: Annotated[Sequence[str] | None, Column("command")] = None  #: Null with --against.
-    #: Exit status of the command for graphs that fail; negative for a signal. Null with --against.
+    command_line: Annotated[Sequence[str] | None, Column("command")] = None  #: Null without one.
+    #: Exit status of the command for graphs that fail; negative for a signal. Null without one.
     status: int | None = None
-    runs: RunsReport | None = None  #: Comparison of the reduced graphs; null without --against.
+    runs: RunsReport | None = None  #: Comparison of the reduced graphs; null for a failing command.
     steps: Sequence[ReductionStep] = ()
 
 

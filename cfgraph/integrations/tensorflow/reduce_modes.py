@@ -1,4 +1,4 @@
-"""The `reduce --with tensorflow:MODE` command: the smallest graph in which a mode is wrong."""
+"""The `reduce mode` command: the smallest graph in which a mode is wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cfgraph.console.comparisons.reduce import (
     print_reduction_json,
     require_file,
 )
-from cfgraph.console.comparisons.run_options import comparison_options, require_no_second_graph
+from cfgraph.console.comparisons.run_options import comparison_options
 from cfgraph.console.graph_files import read_graph, require_single_stdin
 from cfgraph.errors import UsageError
 from cfgraph.integrations.tensorflow.diff_modes import ModeOptions
@@ -51,7 +51,6 @@ def reduce_in_mode(
     output = require_file(outputs, path, hint=_OUTPUT_HINT)
     source = read_graph(path)
     require_single_stdin(source, runs.inputs.feed)
-    require_no_second_graph(runs)
     options = replace(comparison_options(runs, source), locate=False)
     files = ReducedFiles((output,), outputs.to)
     with modes.pool() as pool, files.kept_on_interruption():

@@ -65,23 +65,8 @@ def test_modes_of_which_none_is_compared_are_unsupported(
     assert "TensorFlow (lite) cannot run the graph" in done.err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["--status", "1"], ["--match", "x"], ["-j", "2"], ["--against-out", "b.pb"], ["true", "{}"]],
-    ids=lambda words: words[0],
-)
-def test_options_of_a_command_do_not_apply_to_modes(
-    words: list[str], command: Any, tmp_path: Path
-) -> None:
-    graph = saved(tmp_path / "g.pb", "y")
-    options = ["--with", "tensorflow:graph", "-o", tmp_path / "o.pb"]
-    done = command("reduce", graph, *options, *words)
-    assert done.code == 2
-    assert "remove --with" in done.err
-
-
 def test_a_reduction_needs_a_file_or_a_report(command: Any, tmp_path: Path) -> None:
-    done = command("reduce", saved(tmp_path / "g.pb", "y"), "--with", "tensorflow:graph")
+    done = command("reduce", "mode", saved(tmp_path / "g.pb", "y"), "--with", "tensorflow:graph")
     assert done.code == 2
     assert "-o FILE, or the folder of a report with --report DIR" in done.err
 
@@ -89,7 +74,7 @@ def test_a_reduction_needs_a_file_or_a_report(command: Any, tmp_path: Path) -> N
 def test_a_report_of_no_graph_makes_no_folder(command: Any, tmp_path: Path) -> None:
     folder = tmp_path / "report"
     options = ["--with", "tensorflow:graph", "--report", folder]
-    assert command("reduce", tmp_path / "no.pb", *options).code == 3
+    assert command("reduce", "mode", tmp_path / "no.pb", *options).code == 3
     assert not folder.exists()
 
 
@@ -100,7 +85,7 @@ def test_a_difference_that_is_not_reproduced_is_not_reported(
     graph = saved(tmp_path / "g.pb", "y")
     folder = tmp_path / "report"
     options = ["--with", "tensorflow:autojit", "--report", folder]
-    done = command("reduce", graph, *options)
+    done = command("reduce", "mode", graph, *options)
     assert done.code == 0
     assert "not reproduced" in done.err
     assert [path.name for path in folder.iterdir()] == ["graph.pb"]

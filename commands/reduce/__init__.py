@@ -1,0 +1,1 @@
+"""Reduce a graph to the smallest one for which a command fails, or that differs from another."""
