@@ -160,7 +160,7 @@ class FunctionalLoopSummary:
 class LibraryFunctionSummary:
     """A function of the library and its signature."""
 
-    name: str
+    name: Annotated[str, Column(title="function", style="cyan")]
     signature: str
     nodes: Count
 

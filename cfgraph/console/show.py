@@ -8,7 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 from cfgraph.analysis.partitions import DevicePartition, MessageRoute, Partitions, device_partitions
-from cfgraph.analysis.summary import Endpoint, Summary, next_command, summarize
+from cfgraph.analysis.summary import (
+    Endpoint,
+    LibraryFunctionSummary,
+    Summary,
+    next_command,
+    summarize,
+)
 from cfgraph.cli.json_output import Artifact, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import OutputTable, Page, note, page, report_table, tab_separated
@@ -50,7 +56,6 @@ from cfgraph.console.views.show_tables import (
     FRAME_COLUMNS,
     DeviceRow,
     FrameRow,
-    FunctionRow,
     NodeRow,
     OpRow,
     partitions_table,
@@ -277,7 +282,7 @@ _COLUMNS: Final[Mapping[str, tuple[Any, ...]]] = {
     "nodes": (NodeRow, "name", "op", "live", "outputs", "frame", "device", "inputs"),
     "ops": (OpRow, "op", "nodes", "support"),
     "frames": (FrameRow, "path", *FRAME_COLUMNS),
-    "functions": (FunctionRow, "function", "nodes", "signature"),
+    "functions": (LibraryFunctionSummary, *tables.FUNCTION_COLUMNS),
     "devices": (DeviceRow, "device", "nodes", "control_loops", "once", "iteration"),
 }
 
@@ -313,7 +318,7 @@ class ShownSections(Record):
     nodes: Maybe[Sequence[NodeRow]] = None
     ops: Maybe[Sequence[OpRow]] = None
     frames: Maybe[Sequence[FrameRow]] = None
-    functions: Maybe[Sequence[FunctionRow]] = None
+    functions: Maybe[Sequence[LibraryFunctionSummary]] = None
     devices: Maybe[Sequence[DeviceRow]] = None
     modules: Maybe[Sequence[ModuleSummary]] = None
 
@@ -449,7 +454,7 @@ class _ShowCommand:
         if section == "frames":
             return tables.frame_rows(self.summary.frames, tree)
         if section == "functions":
-            return tables.function_rows(self.summary.functions)
+            return self.summary.functions
         if section == _MODULES:
             return self.modules
         return tables.partition_rows(self.parts) if self.parts else tables.device_rows(self.summary)

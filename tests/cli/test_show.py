@@ -455,3 +455,11 @@ def test_summaries_fit_the_terminal(
     for path in sorted(Path().glob("*.pb")):
         widest = max(command("show", path, terminal=True).lines, key=len)
         assert len(widest) <= columns, widest
+
+
+def test_functions_have_one_shape_in_json(command: Any, graphs: Path) -> None:
+    path = graphs / "cond_functional.pb"
+    summary, section = (
+        command("show", path, *words, "--json").json["result"] for words in ([], ["--functions"])
+    )
+    assert summary["functions"] == section["functions"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Final
 
 from cfgraph.analysis.deadness.deadness import LivenessCondition
@@ -152,30 +153,15 @@ def functional_loops_table(loops: Iterable[FunctionalLoopSummary]) -> OutputTabl
     return report_table(FunctionalLoopSummary, loops, *names)
 
 
-class FunctionRow(Record):
-    """A function of the library."""
-
-    function: Annotated[str, Column(style="cyan")]
-    nodes: Count
-    signature: str
-
-
-def function_rows(
-    functions: Iterable[LibraryFunctionSummary], limit: int | None = None
-) -> list[FunctionRow]:
-    """Return the functions, with signatures shortened to a limit."""
-    return [
-        FunctionRow(item.name, item.nodes, _signature_text(item.signature, limit))
-        for item in functions
-    ]
-
-
 def functions_table(
     functions: Iterable[LibraryFunctionSummary], limit: int | None = None
 ) -> OutputTable:
     """Return one row per function of the library, with signatures shortened to a limit."""
-    rows = function_rows(functions, limit)
-    return report_table(FunctionRow, rows, "function", "nodes", "signature")
+    rows = [replace(row, signature=_signature_text(row.signature, limit)) for row in functions]
+    return report_table(LibraryFunctionSummary, rows, *FUNCTION_COLUMNS)
+
+
+FUNCTION_COLUMNS: Final = ("name", "nodes", "signature")
 
 
 def _signature_text(signature: str, limit: int | None) -> str:
