@@ -123,7 +123,8 @@ class Column:
 
     Numbers are aligned to the `right` by default. An `optional` column is omitted from text if all
     its cells are empty; a `spare` column, the last one of a table, is omitted on a terminal that is
-    too narrow for it; `names` lose outer scopes there. `cell` makes the text of a value.
+    too narrow for it; `names` lose outer scopes there. A scope that cells of `scoped` columns share
+    is printed once. `cell` makes the text of a value.
     """
 
     key: str = ""
@@ -133,6 +134,7 @@ class Column:
     optional: bool = False
     spare: bool = False
     names: bool = False
+    scoped: bool = False
     cell: Callable[[Any], Any] | None = None
 
     @property

@@ -121,7 +121,7 @@ _UNRUNNABLE = ("unknown", "no kernel")
 class Endpoint:
     """An input or output: its type as `float32[?,4]`, and its default value."""
 
-    name: Annotated[str, Column(style="cyan")]
+    name: Annotated[str, Column(style="cyan", scoped=True)]
     type: str
     default: Annotated[
         str | None,
@@ -147,7 +147,7 @@ class FrameSummary:
 class FunctionalLoopSummary:
     """A loop that calls functions: its node, and the function that contains it, if any."""
 
-    name: Annotated[str, Column(title="loop", style="cyan")]
+    name: Annotated[str, Column(title="loop", style="cyan", scoped=True)]
     function: Annotated[str | None, Column(title="inside function", style="dim", optional=True)]
     op: str
     variables: Count

@@ -16,6 +16,7 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import IO, Any, Final
 
+from cfgraph.cli.name_scopes import CommonScope, common_scope
 from cfgraph.cli.options import VERBOSITY, Color, Verbosity, use_color
 from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.reports import Column, columns
@@ -76,6 +77,25 @@ class OutputTable:
             if column.optional and not any(cell_text(row[index]) for row in self.rows)
         ]
         return self.without(empty) if empty else self
+
+    def below_scope(self) -> tuple[str, OutputTable]:
+        """Return the scope that names of scoped columns have in common, and the table below it."""
+        scoped = [index for index, column in enumerate(self.columns) if column.scoped]
+        if not scoped:
+            return "", self
+        common = common_scope(cell_text(row[index]) for row in self.rows for index in scoped)
+        if not common.shown:
+            return "", self
+        rows = [
+            [_shown(cell, common) if index in scoped else cell for index, cell in enumerate(row)]
+            for row in self.rows
+        ]
+        return common.scope, OutputTable(self.columns, [*rows], self.headings)
+
+
+def _shown(cell: Any, common: CommonScope) -> Any:
+    text = common.text(cell_text(cell))
+    return Styled(text, cell.style) if isinstance(cell, Styled) else text
 
 
 def report_table(
@@ -291,12 +311,20 @@ class Page:
 
     def table(self, table: OutputTable) -> None:
         """Print a table as indented lines, without its empty columns."""
-        for line in plain_lines(table.compact(), " " * _INDENT):
+        scope, table = table.compact().below_scope()
+        if scope:
+            self.line(f"{' ' * _INDENT}below {scope}:", "dim")
+        self.rows(table)
+
+    def rows(self, table: OutputTable) -> None:
+        """Print the lines of a table."""
+        for line in plain_lines(table, " " * _INDENT):
             print(line, file=self.stream)
 
     def facts(self, rows: Iterable[Sequence[Any]]) -> None:
         """Print rows of a kind of fact, a name, and a remark."""
-        columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
+        which, more = Column("which", style="cyan", scoped=True), Column("more", scoped=True)
+        columns = [Column("what", style="dim"), which, more]
         self.table(OutputTable(columns, [*rows], headings=False))
 
 
@@ -354,14 +382,13 @@ class RichPage(Page):
         styled = [(clean_lines(text), style) for text, style in pieces]
         self.console.print(Text.assemble(*styled), soft_wrap=True)
 
-    def table(self, table: OutputTable) -> None:
+    def rows(self, table: OutputTable) -> None:
         """Print a table, unfolded if its numbers leave no room for the rest.
 
         A spare column is omitted if the terminal is too narrow for it.
         """
         from rich.padding import Padding
 
-        table = table.compact()
         last = len(table.columns) - 1
         widths = _column_widths(list(table.texts()))
         omitted = ""
@@ -369,7 +396,7 @@ class RichPage(Page):
             omitted = table.columns[last].heading
             table = table.without([last])
         if _least_width(table) > self.console.width:
-            super().table(table)
+            super().rows(table)
             return
         self.console.print(Padding(rich_table(table), (0, 0, 0, _INDENT), expand=False))
         if omitted:

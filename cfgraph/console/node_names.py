@@ -1,8 +1,8 @@
 """Names of nodes on a command line: the end of a name stands for the only node that has it.
 
-The end begins at a scope, and may be written `…/END`, as it is printed. Of several nodes with it,
-only those count that the outputs of the signature need. Names in Python, in configuration files,
-rules, and pipelines are complete.
+The end begins at a scope, and may be written `…/END` or `OUTER/…/END`, as it is printed. Of several
+nodes with it, only those count that the outputs of the signature need. Names in Python, in
+configuration files, rules, and pipelines are complete.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from cfgraph.analysis.inner_nodes import InnerNode, find_inner_node, inner_nodes
 from cfgraph.cli.configuration import is_configured
 from cfgraph.cli.json_output import add_member
+from cfgraph.cli.name_scopes import ELLIPSIS
 from cfgraph.cli.output import note
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
@@ -21,7 +22,7 @@ from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import ancestors
 from cfgraph.runtime.fetches import is_glob
 
-_ABBREVIATIONS: Final = ("…/", ".../")
+_ASCII_ELLIPSIS: Final = "..."
 # candidates that an error lists
 _MAX_LISTED: Final = 8
 
@@ -84,13 +85,11 @@ class NodeNames:
     def _only_match(self, base: str, title: Callable[[InnerNode], str] | None) -> str | None:
         if base.partition("/")[0] in self.graph.functions:
             return None
-        end = base
-        for abbreviation in _ABBREVIATIONS:
-            end = end.removeprefix(abbreviation)
-        names = self._matches(end, self.graph, title)
+        start, _, end = base.replace(_ASCII_ELLIPSIS, ELLIPSIS).rpartition(f"{ELLIPSIS}/")
+        names = self._matches(start, end, self.graph, title)
         if len(names) > 1:
             needed = ancestors(self.graph, self._outputs) if self._outputs else self.graph
-            names = self._matches(end, needed, title, needed=True) or names
+            names = self._matches(start, end, needed, title, needed=True) or names
         if len(names) > 1:
             message = f"{base!r} is the end of {len(names)} names"
             hint = f"write more of one: {first_names(names, _MAX_LISTED)}"
@@ -102,6 +101,7 @@ class NodeNames:
 
     def _matches(
         self,
+        start: str,
         end: str,
         nodes: Iterable[Node],
         title: Callable[[InnerNode], str] | None,
@@ -112,10 +112,11 @@ class NodeNames:
 
         def matches() -> Iterator[str]:
             for node in nodes:
-                if node.name.endswith(tail) or node.name == end:
-                    yield node.name
+                name = node.name
+                if name == start + end or (name.endswith(tail) and name.startswith(start)):
+                    yield name
             for inner in inner_nodes(self.graph, nodes, needed=needed) if title else ():
-                if title and inner.name.endswith(tail):
+                if title and inner.name.endswith(tail) and inner.name.startswith(start):
                     yield title(inner)
 
         return list(dict.fromkeys(matches()))

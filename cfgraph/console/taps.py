@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Final, TextIO
 
 import numpy as np
 
+from cfgraph.cli.name_scopes import NameHeadings
 from cfgraph.console.documents import ValueReport
 from cfgraph.console.values import statistics_text, type_text, value_report, value_text
 from cfgraph.errors import CfgraphError, UsageError
@@ -46,7 +48,7 @@ class TapPattern:
         self.text = text
         one = _ITERATION.fullmatch(text)
         self.iteration = int(one[2]) if one else None
-        nodes = one[1] if one else text
+        nodes = one[1].rstrip() if one else text
         self.by_op = nodes.startswith("op:")
         self.tensor = nodes
         base, port = split_tensor_name(nodes)
@@ -127,6 +129,10 @@ class NonfiniteValue(Record):
     inf: Count
 
 
+def _print_heading(stream: TextIO | None, text: str) -> None:
+    print(clean(text), file=stream)
+
+
 class Taps:
     """An observer that prints or collects the outputs of tapped nodes.
 
@@ -147,6 +153,7 @@ class Taps:
         self.unseen = dict.fromkeys(pattern.text for pattern in self.patterns)
         self.stream = stream
         self.full = full
+        self._names = NameHeadings(partial(_print_heading, stream))
         self.values: list[TappedValue] = []
         self._known: dict[str, list[TapPattern]] = {}
         # the last iteration that a pattern did not name, and its frame
@@ -186,7 +193,7 @@ class Taps:
         self.values.append(TappedValue(*where, shown, True if value is None else None))
 
     def _print(self, event: TraceEvent, port: int, value: Any) -> None:
-        name = clean(f"{event.node}:{port} {event.frame}")
+        name = clean(self._names.label(f"{event.node}:{port}", event.frame))
         if value is None:
             print(f"{name}  dead", file=self.stream)
             return
@@ -226,6 +233,7 @@ class NonfiniteTap:
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = stream
+        self._names = NameHeadings(partial(_print_heading, stream))
         self.values: list[NonfiniteValue] = []
         self.count = 0
 
@@ -242,7 +250,7 @@ class NonfiniteTap:
         where = f"{event.node}:{port}", event.op, event.frame, event.iteration
         self.values.append(NonfiniteValue(*where, nan, infinite))
         if self.stream is not None:
-            name = clean(f"{event.node}:{port} {event.frame}")
+            name = clean(self._names.label(f"{event.node}:{port}", event.frame))
             print(f"{name}  {type_text(value)}  {nan} NaN, {infinite} Inf", file=self.stream)
 
     def summary(self) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.analysis.cost import CostEstimates, Costs
 from cfgraph.analysis.deadness.pretty import describe_assignment
 from cfgraph.analysis.explain import (
+    EdgeReport,
     Explanation,
     UnconditionalWork,
     explain_node,
@@ -125,7 +127,8 @@ class LoopExplanation:
             return
         out.line()
         out.heading("critical cycle", "each node depends on the one above, the first on the last")
-        nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("time")]
+        node = Column("node", style="cyan", scoped=True)
+        nodes = [node, Column("op"), Column("device"), Column("time")]
         rows: list[Sequence[Any]] = [
             (
                 item_name(item),
@@ -206,6 +209,8 @@ def _op_and_device(item: Item) -> tuple[str, str]:
 
 
 _MAX_NAMES: Final = 8
+# names of folded inputs
+_MAX_FOLDED: Final = 3
 
 
 class PrintedAnswer(Protocol):
@@ -396,6 +401,16 @@ def _print_node(out: Page, facts: Explanation, rows: list[Sequence[Any]]) -> Non
         out.line(f"  {limit}", "yellow")
 
 
+def _input_rows(inputs: Sequence[EdgeReport], full: bool) -> Iterator[tuple[str, str, str]]:
+    """A row per input, or per condition that many inputs in a row have in common."""
+    for live, group in groupby(inputs, lambda edge: edge.live):
+        names = [edge.tensor for edge in group]
+        if full or len(names) <= _MAX_NAMES:
+            yield from (("input", name, live) for name in names)
+        else:
+            yield f"{len(names)} inputs", first_names(names, _MAX_FOLDED), live
+
+
 def _edge_rows(facts: Explanation, full: bool) -> list[tuple[str, str, str]]:
     rows = [("frame", facts.frame, "" if facts.frame == "/" else "inside a loop")]
     rows.append(("live", facts.predicate, facts.runs))
@@ -403,7 +418,7 @@ def _edge_rows(facts: Explanation, full: bool) -> list[tuple[str, str, str]]:
         rows.append(("for example", f"with {describe_assignment(facts.witness)}", ""))
     rows += [("output", edge.tensor, edge.live) for edge in facts.outputs]
     rows.append(("waits for", facts.waits_for, ""))
-    rows += [("input", edge.tensor, edge.live) for edge in facts.inputs]
+    rows += _input_rows(facts.inputs, full)
     fed = first_names(facts.fed_by, None if full else _MAX_NAMES)
     rows.append(("fed by", fed or "nothing", ""))
     read = first_names(facts.read_by, None if full else _MAX_NAMES)

@@ -272,7 +272,7 @@ class LiveTrace:
 def totals_table(key: str, totals: Iterable[Total], whole_ns: int) -> OutputTable:
     """Return counts and times, longest first, with shares and cumulative shares."""
     columns = [
-        Column(key, style="cyan", names=key != "op"),
+        Column(key, style="cyan", names=key != "op", scoped=key != "op"),
         *(
             Column(title, right=True)
             for title in ("count", "dead", "total", "mean", "max", "share", "cumulative")

@@ -79,13 +79,13 @@ def op_rows(graph: Graph, chosen: Iterable[NodeSelection]) -> list[OpRow]:
 class NodeRow(Record):
     """A node, with its liveness on request."""
 
-    name: Annotated[str, Column(style="cyan")]
+    name: Annotated[str, Column(style="cyan", scoped=True)]
     op: str
     live: Maybe[str]
     outputs: Annotated[Sequence[str], OPTIONAL]
     frame: Annotated[str | None, Column(style="dim", optional=True)]
     device: Annotated[str, Column(style="dim", optional=True)]
-    inputs: Annotated[Sequence[str], OPTIONAL, Column(optional=True, spare=True)]
+    inputs: Annotated[Sequence[str], OPTIONAL, Column(optional=True, spare=True, scoped=True)]
 
 
 def node_rows(chosen: Iterable[NodeSelection], deadness: bool = False) -> list[NodeRow]:
@@ -121,10 +121,10 @@ class FrameRow(Record):
     variables: Count
     invariants: Count
     parallel_iterations: Annotated[Count, Column(title="in flight")]
-    predicate: Annotated[str | None, Column(title="condition", optional=True)]
+    predicate: Annotated[str | None, Column(title="condition", optional=True, scoped=True)]
 
     @property
-    def loop(self) -> Annotated[str, Column(style="cyan")]:
+    def loop(self) -> Annotated[str, Column(style="cyan", scoped=True)]:
         """The place of the loop in the tree of loops."""
         return self.path
 
