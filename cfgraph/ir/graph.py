@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
+from cfgraph.ir.colocation import COLOCATION_ATTR, renamed_groups
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.load_faults import LoadFaults, name_taken_error, unknown_input_error
 from cfgraph.ir.names import NODE_NAME, known_names_hint, require_names
@@ -146,12 +147,42 @@ class Graph(Pictured):
 
         `name` is made unique. Raises InvalidInput if inputs or attributes do not match the op.
         """
-        ports = tuple([item.output() if isinstance(item, Node) else item for item in inputs])
+        ports = tuple([_output(item) for item in inputs])
         all_attrs = {**attrs, **more_attrs} if attrs else more_attrs
         name = self.unique_name(name or op)
         return self.create(
             name, op, ports, controls, registry.infer_attrs(name, op, ports, all_attrs), device
         )
+
+    def insert_after(
+        self,
+        tensor: Output | Node,
+        op: str,
+        *more_inputs: Output | Node,
+        name: str | None = None,
+        controls: Iterable[Node] = (),
+        device: str | None = None,
+        except_: Iterable[Node] = (),
+        attrs: Mapping[str, Any] | None = None,
+        **more_attrs: Any,
+    ) -> Node:
+        """Add a node that reads `tensor`, and make all other readers read its first output.
+
+        The readers in `except_` stay, as do fetches of the tensor. The default name is that of the
+        source with the op, the default device that of the source. Raises InvalidInput like `add`.
+        """
+        source = _output(tensor)
+        node = self.add(
+            op,
+            source,
+            *more_inputs,
+            name=name or f"{source.node.name}/{op}",
+            controls=controls,
+            device=source.node.device if device is None else device,
+            attrs={**attrs, **more_attrs} if attrs else more_attrs,
+        )
+        self.replace_uses(source, node, except_=(node, *except_))
+        return node
 
     def create(
         self,
@@ -345,19 +376,25 @@ class Graph(Pictured):
             node.controls = tuple(item for item in node.controls if item is not before)
             del before.uses[use]
 
-    def replace_uses(self, old: Output, new: Output) -> int:
-        """Make every reader of `old` read `new`; returns the number of inputs changed."""
-        uses = old.node.readers(old.port)
+    def replace_uses(
+        self, old: Output | Node, new: Output | Node, *, except_: Iterable[Node] = ()
+    ) -> int:
+        """Make every reader of `old` read `new`, but those in `except_`, such as the node of `new`.
+
+        A node stands for its first output. Returns the number of inputs changed.
+        """
+        old, new, excepted = _output(old), _output(new), {*except_}
         slots: dict[Node, list[int]] = {}
-        for use in uses:
-            slots.setdefault(use.node, []).append(use.slot)
+        for node, slot in old.node.readers(old.port):
+            if node not in excepted:
+                slots.setdefault(node, []).append(slot)
         for node, mine in slots.items():
             self._redirect(node, mine, new)
-        return len(uses)
+        return sum(map(len, slots.values()))
 
     def set_attr(self, node: Node, key: str, value: Any) -> None:
-        """Set one attribute. Raises InvalidInput for a value of another kind than the op's."""
-        registry.require_kind(node, key, value)
+        """Set one attribute. Raises InvalidInput for a value that the op does not accept."""
+        registry.require_attrs(node.name, node.op, {key: value})
         self.edits += 1
         node.attrs = {**node.attrs, key: value}
 
@@ -373,7 +410,7 @@ class Graph(Pictured):
         node.device = device
 
     def rename(self, node: Node, name: str) -> None:
-        """Rename a node; its position in the order stays.
+        """Rename a node, also where others are colocated with it; its position in the order stays.
 
         Raises InvalidInput if the name is taken.
         """
@@ -384,6 +421,12 @@ class Graph(Pictured):
         self.edits += 1
         renamed = {name if key == node.name else key: value for key, value in self.nodes.items()}
         self.nodes = renamed
+        names = {node.name: name}
+        for member in renamed.values():
+            groups = member.attrs.get(COLOCATION_ATTR)
+            moved = renamed_groups(groups, names.get)
+            if moved != groups:
+                self.set_attr(member, COLOCATION_ATTR, moved)
         node.name = name
 
     def reorder(self, nodes: Iterable[Node]) -> None:
@@ -440,6 +483,10 @@ class Graph(Pictured):
             number += 1
         self.name_suffixes[base] = number
         return f"{base}_{number}"
+
+
+def _output(item: Output | Node) -> Output:
+    return item.output() if isinstance(item, Node) else item
 
 
 def reserve_nodes(number: int) -> None:

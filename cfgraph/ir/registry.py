@@ -14,7 +14,7 @@ from cfgraph.ir.role import Role
 
 if TYPE_CHECKING:
     from cfgraph.ir.functions import FunctionDefinition
-    from cfgraph.ir.signature import Signature
+    from cfgraph.ir.signature import AttrDef, Signature
 
 
 class Instance(Protocol):
@@ -274,15 +274,42 @@ def output_dtype(node: Instance, port: int) -> DType | None:
     return declared
 
 
-def require_kind(node: Instance, key: str, value: Any) -> None:
-    """Raise InvalidInput for an attribute of another kind than the op declares."""
-    definition = lookup(node.op)
-    attr = None if definition is None else definition.parsed().attrs.get(key)
-    if attr is None or isinstance(value, AttrPlaceholder | EncodedAttr):
-        return
+def attribute_fault(op: str, attr: AttrDef, value: Any) -> tuple[str, str] | None:
+    """The code and the message for a value that an op's declaration of the attribute rejects."""
+    name = f"attribute {attr.name!r}"
     if not fits_kind(attr.kind, value):
-        message = f"attribute {key!r} is {kind_text(value)}, {node.op} expects {attr.kind}"
-        raise InvalidInput(message, node=node, code="CFG113")
+        return "CFG113", f"{name} is {kind_text(value)}, {op} expects {attr.kind}"
+    parts = value if isinstance(value, tuple) else (value,)
+    # the declarations of a function come from the file and may be inconsistent
+    allowed = attr.allowed if isinstance(attr.allowed, tuple) else None
+    strange = [] if allowed is None else [part for part in parts if part not in allowed]
+    if allowed is not None and strange:
+        shown = ", ".join(map(_format_value, allowed))
+        return "CFG114", f"{name} is {_format_value(strange[0])}, not one of {shown}"
+    size = len(value) if isinstance(value, tuple) else value
+    if attr.minimum is not None and type(size) is int and size < attr.minimum:
+        problem = "has length" if isinstance(value, tuple) else "is"
+        return "CFG115", f"{name} {problem} {size}, expected at least {attr.minimum}"
+    return None
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, bytes):
+        return repr(value.decode("utf-8", "backslashreplace"))
+    return str(value)
+
+
+def require_attrs(name: str, op: str, attrs: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for an attribute with a value that the declaration of the op rejects."""
+    definition = lookup(op)
+    declared = {} if definition is None else definition.parsed().attrs
+    for key, value in attrs.items():
+        if key not in declared or isinstance(value, AttrPlaceholder | EncodedAttr):
+            continue
+        fault = attribute_fault(op, declared[key], value)
+        if fault is not None:
+            code, message = fault
+            raise InvalidInput(message, node=name, code=code)
 
 
 def infer_attrs(
@@ -290,13 +317,13 @@ def infer_attrs(
 ) -> dict[str, Any]:
     """Infer the attributes of a new node from its inputs.
 
-    Raises InvalidInput if the inputs do not match the op's signature.
+    Raises InvalidInput if inputs or attributes do not match the op's signature.
     """
     definition = lookup(op)
     if definition is None:
         return dict(explicit)
     types = tuple([tensor.dtype for tensor in inputs])
-    key = (op, types, tuple(explicit.items())) if inputs else None
+    key = (op, types, *explicit.items(), *map(type, explicit.values())) if inputs else None
     try:
         known = _inferred_attrs.get(key) if key else None
     except TypeError:  # an unhashable attribute
@@ -307,7 +334,7 @@ def infer_attrs(
             if len(_inferred_attrs) >= _MAX_INFERRED_ATTRS:
                 _inferred_attrs.clear()
             _inferred_attrs[key] = known
-    # explicit attributes win: equal cache keys may differ, as 1 and true, or 0.0 and -0.0
+    # explicit attributes win: equal cache keys may differ, as (1,) and (true,), or 0.0 and -0.0
     return {**known, **explicit}
 
 
@@ -319,6 +346,7 @@ def _infer_and_check(
     types: Sequence[DType | None],
     explicit: Mapping[str, Any],
 ) -> dict[str, Any]:
+    require_attrs(name, op, explicit)
     try:
         attrs = signature.infer(types, explicit)
         expected_types = signature.input_types(attrs)

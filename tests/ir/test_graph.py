@@ -211,12 +211,63 @@ def test_a_new_node_takes_its_types_from_its_inputs(graph: Graph) -> None:
 def test_a_new_node_has_its_own_attributes_and_not_equal_ones_of_another() -> None:
     graph = Graph()
     x = graph.add("Placeholder", dtype=dtypes.float32)
-    axis = graph.add("Placeholder", dtype=dtypes.int32)
-    wrong = graph.add("Sum", x, axis, keep_dims=1)
-    right = graph.add("Sum", x, axis, keep_dims=True)
-    assert (wrong.attrs["keep_dims"], type(right.attrs["keep_dims"])) == (1, bool)
     slopes = [graph.add("LeakyRelu", x, alpha=alpha).attrs["alpha"] for alpha in (0.0, -0.0)]
     assert list(map(str, slopes)) == ["0.0", "-0.0"]
+
+
+REJECTED_ATTRIBUTES = [
+    ("transpose_a", "yes", "'transpose_a' is a Python str, MatMul expects bool", "CFG113"),
+    ("transpose_a", 1, "'transpose_a' is int, MatMul expects bool", "CFG113"),
+    ("T", dtypes.string, "'T' is string, not one of bfloat16", "CFG114"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message", "code"), REJECTED_ATTRIBUTES)
+def test_a_value_that_an_attribute_does_not_accept_is_refused(
+    key: str, value: object, message: str, code: str, graph: Graph
+) -> None:
+    product = graph.add("MatMul", graph["x"], graph["x"], transpose_a=True)
+    for edit in (
+        lambda: graph.set_attr(product, key, value),
+        lambda: graph.add("MatMul", graph["x"], graph["x"], attrs={key: value}),
+    ):
+        with pytest.raises(InvalidInput, match=message) as caught:
+            edit()
+        assert caught.value.code == code
+    assert product.attrs["transpose_a"] is True
+    with pytest.raises(InvalidInput, match="'N' is 0, expected at least 1"):
+        graph.set_attr(graph.add("AddN", graph["x"]), "N", 0)
+
+
+def test_some_readers_stay_when_the_others_read_another_tensor(graph: Graph) -> None:
+    x, y, switch = graph["x"], graph["y"], graph["s"]
+    copy = graph.add("Identity", x)
+    assert graph.replace_uses(x, copy, except_=(copy, switch)) == 1
+    assert [y.inputs[0].name, switch.inputs[0].name, copy.inputs[0].name] == [
+        *("Identity:0", "x:0", "x:0")
+    ]
+
+
+def test_a_node_is_inserted_between_a_tensor_and_its_readers(graph: Graph) -> None:
+    switch, product = graph["s"], graph["z"]
+    graph.set_device(switch, "/cpu:1")
+    node = graph.insert_after(switch.output(1), "AddV2", graph["x"], except_=())
+    assert (node.name, node.device, node.attrs) == ("s/AddV2", "/cpu:1", {"T": dtypes.float32})
+    assert [tensor.name for tensor in node.inputs] == ["s:1", "x:0"]
+    assert [tensor.name for tensor in product.inputs] == ["s:0", "s/AddV2:0"]
+    other = graph.insert_after(switch.output(1), "Neg", name="n/g", device="", except_=[node])
+    assert (other.name, other.device, other.uses) == ("n/g", "", {})
+    with pytest.raises(InvalidInput, match="MatMul expects bool"):
+        graph.insert_after(graph["x"], "MatMul", graph["x"], transpose_b="yes")
+    assert len(graph) == 8
+
+
+def test_colocation_follows_a_node_that_is_renamed(graph: Graph) -> None:
+    for name in ("x", "y"):
+        graph.set_attr(graph[name], "_class", (b"loc:@x", b"loc:@p", b"other"))
+    graph.rename(graph["x"], "new")
+    groups = [graph[name].attrs["_class"] for name in ("new", "y")]
+    assert groups == [(b"loc:@new", b"loc:@p", b"other")] * 2
 
 
 def test_a_new_node_whose_inputs_do_not_fit_is_refused(graph: Graph) -> None:

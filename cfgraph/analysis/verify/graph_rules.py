@@ -12,7 +12,7 @@ from cfgraph.analysis.loops.frames import cycle_findings
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import PYTHON_TYPES, AttrPlaceholder, TensorValue, fits_kind, kind_text
+from cfgraph.ir.attrs import PYTHON_TYPES, AttrPlaceholder, TensorValue, kind_text
 from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_name
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
@@ -312,9 +312,8 @@ def _check_attribute(
         return Finding("CFG113", "error", message, node.name)
     if attr is None:
         return _undeclared(subject, node, key)
-    if not fits_kind(attr.kind, value):
-        return _wrong_kind(node, attr, value)
-    return _out_of_bounds(node, attr, value)
+    fault = registry.attribute_fault(node.op, attr, value)
+    return None if fault is None else Finding(fault[0], "error", fault[1], node.name)
 
 
 def _undeclared(subject: VerifyContext, node: Node, key: str) -> Finding:
@@ -323,34 +322,6 @@ def _undeclared(subject: VerifyContext, node: Node, key: str) -> Finding:
     hint = subject.signatures.suggest(key, signature.attrs if signature else ())
     hint = hint or "names of custom attributes start with an underscore"
     return Finding("CFG112", "warning", message, node.name, hint)
-
-
-def _wrong_kind(node: Node, attr: AttrDef, value: Any) -> Finding:
-    message = f"attribute {attr.name!r} is {kind_text(value)}, {node.op} expects {attr.kind}"
-    return Finding("CFG113", "error", message, node.name)
-
-
-def _out_of_bounds(node: Node, attr: AttrDef, value: Any) -> Finding | None:
-    parts = value if isinstance(value, tuple) else (value,)
-    # the declarations of a function come from the file and may be inconsistent
-    allowed = attr.allowed if isinstance(attr.allowed, tuple) else None
-    strange = [] if allowed is None else [part for part in parts if part not in allowed]
-    if allowed is not None and strange:
-        shown = ", ".join(map(_format_value, allowed))
-        message = f"attribute {attr.name!r} is {_format_value(strange[0])}, not one of {shown}"
-        return Finding("CFG114", "error", message, node.name)
-    size = len(value) if isinstance(value, tuple) else value
-    if attr.minimum is not None and type(size) is int and size < attr.minimum:
-        problem = "has length" if isinstance(value, tuple) else "is"
-        message = f"attribute {attr.name!r} {problem} {size}, expected at least {attr.minimum}"
-        return Finding("CFG115", "error", message, node.name)
-    return None
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, bytes):
-        return repr(value.decode("utf-8", "backslashreplace"))
-    return str(value)
 
 
 def check_constants(subject: VerifyContext) -> Iterator[Finding]:
