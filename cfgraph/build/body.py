@@ -27,15 +27,23 @@ class BodyBuilder:
     """Nodes that become one function, or the graph itself if there is no `parent`.
 
     `arguments` are the parameters of the function; `captures` maps tensors of the parent to the
-    arguments that stand for them. `label` names the body in errors.
+    arguments that stand for them. `label` names the body in errors. A `graph` with nodes may be in
+    the middle of a loop, where constants need controls.
     """
 
-    def __init__(self, builder: Builder, parent: BodyBuilder | None, label: str) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        parent: BodyBuilder | None,
+        label: str,
+        graph: Graph | None = None,
+    ) -> None:
         self.builder = builder
         self.parent = parent
         self.label = label
         self.line = user_line()
-        self.graph = Graph()
+        self.graph = Graph() if graph is None else graph
+        self.is_extension = graph is not None
         self.shapes: dict[Output, Shape] = {}
         self.values: dict[Output, StaticValue] = {}
         self.arguments: list[Output] = []
@@ -94,10 +102,15 @@ class BodyBuilder:
         return node
 
     def const(self, tensor: Any, name: str) -> Output:
-        """Add a constant. It has no control inputs, so that it is computed once."""
+        """Add a constant. It has no control inputs, so that it is computed once.
+
+        In a graph that is extended, controls say in which loop it is.
+        """
         attrs = {"value": tensor, "dtype": tensor.dtype}
         node = self.graph.add("Const", name=name, device=self.device, attrs=attrs)
         self._infer(node)
+        if self.is_extension:
+            self.graph.set_controls(node, self._controls())
         return Output(node)
 
     def _infer(self, node: Node) -> None:

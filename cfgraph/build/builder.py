@@ -17,7 +17,7 @@ from cfgraph.build.while_loop import LoopWriter
 from cfgraph.errors import UsageError
 from cfgraph.ir import devices, dtypes, registry
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Graph, Versions
+from cfgraph.ir.graph import Graph, Node, Output, Versions
 from cfgraph.ir.names import did_you_mean, misspelled_op_hint
 
 # the TensorFlow version whose ops these are
@@ -34,17 +34,18 @@ class Builder:
     Inputs are tensors or Python values, which become constants of a suitable type. An op returns
     its output as a tensor, several as a named tuple, none as an operation. `cond`, `case` and
     `while_loop` take Python functions; outer tensors that these read are captured. `graph` is the
-    graph built so far.
+    graph built so far; one that is passed is extended, and its nodes and their outputs are tensors.
 
     Invalid calls raise UsageError or InvalidInput with file and line of the call.
     """
 
-    def __init__(self) -> None:
-        root = BodyBuilder(self, None, "the graph itself")
-        root.graph.versions = _VERSIONS
+    def __init__(self, graph: Graph | None = None) -> None:
+        root = BodyBuilder(self, None, "the graph itself", graph)
+        if graph is None:
+            root.graph.versions = _VERSIONS
         self._bodies = [root]
         self._initializers: list[Operation] = []
-        self._reserved: dict[str, int] = {}
+        self._reserved: dict[str, int] = dict.fromkeys(root.graph.functions, 1)
 
     @property
     def graph(self) -> Graph:
@@ -101,7 +102,11 @@ class Builder:
         return operation
 
     def tensor(self, value: Any, dtype: DType | None = None, name: str = "Const") -> BuilderTensor:
-        """Convert to a tensor: a variable is read, a Python value becomes a constant."""
+        """Convert to a tensor: a variable is read, a Python value becomes a constant.
+
+        A node of the graph stands for its first output.
+        """
+        value = self.existing(value)
         if isinstance(value, TensorOperators):
             return value.as_tensor()
         if isinstance(value, Operation):
@@ -113,7 +118,21 @@ class Builder:
 
     def call(self, op: str, inputs: Sequence[Any], named: dict[str, Any]) -> Any:
         """Add an op by name; `named` are inputs and attributes by name, and the node's `name`."""
-        return call_op(self.body, op, inputs, named)
+        values = {key: self.existing(value) for key, value in named.items()}
+        return call_op(self.body, op, [*map(self.existing, inputs)], values)
+
+    def existing(self, value: Any) -> Any:
+        """A value with tensors in place of nodes of the graph and of their outputs, also in lists.
+
+        Raises UsageError for those of another graph.
+        """
+        if isinstance(value, Node):
+            value = value.output()
+        if isinstance(value, Output):
+            if self.graph.nodes.get(value.node.name) is not value.node:
+                raise misuse_error(f"{value.node.name!r} is not in the graph of this Builder")
+            return BuilderTensor(self._bodies[0], value)
+        return type(value)(map(self.existing, value)) if type(value) in (list, tuple) else value
 
     def __getattr__(self, op: str) -> Callable[..., Any]:
         definition = registry.lookup(op)
@@ -252,7 +271,7 @@ class Builder:
         tensors.
         """
         body, before = self.body, self.body.controls
-        body.controls = (*before, *map(_as_operation, operations))
+        body.controls = (*before, *(_as_operation(self.existing(item)) for item in operations))
         try:
             yield
         finally:

@@ -9,23 +9,24 @@ the function that a call names by the sibling for the device that the call runs 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from cfgraph.errors import InvalidInput, Unsupported
+from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.devices import DeviceName
-from cfgraph.ir.function_graph import FunctionGraph, OutputPorts
+from cfgraph.ir.function_graph import FunctionGraph, OutputPorts, instantiate, is_polymorphic
 from cfgraph.ir.functions import (
     CUSTOM_GRADIENT_ATTR,
     BodyNode,
     Function,
     FunctionDefinition,
 )
-from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import decode_text
+from cfgraph.ir.graph import Graph, Node, Output, require_graph
+from cfgraph.ir.names import decode_text, known_names_hint
 from cfgraph.ir.signature import ArgDef
 
 
@@ -231,6 +232,50 @@ def with_body(function: Function, body: FunctionGraph, library: Mapping[str, Fun
         definition, nodes=made.nodes, returns=made.returns, control_returns=made.control_returns
     )
     return Function(function.name, changed)
+
+
+_RESULT_OP: Final = "_Retval"
+
+
+@contextmanager
+def edit_function(graph: Graph, name: str) -> Iterator[Graph]:
+    """The body of a function as a graph, which replaces the body at the end of the `with` block.
+
+    Arguments are nodes of the op `_Arg`, results nodes of the op `_Retval`, and both must stay.
+    Functions that are added to the body are added to the library of `graph`. An error in the block
+    changes nothing.
+
+    Raises UsageError if the library has no such function, Unsupported for a function whose body
+    depends on attributes of its calls, InvalidInput for an edited body that is no function.
+    """
+    require_graph(graph)
+    function = graph.functions.get(name)
+    if function is None:
+        message = f"the library has no function {name!r}"
+        raise UsageError(message, hint=known_names_hint(name, graph.functions, "it"))
+    if is_polymorphic(function):
+        message = f"the body of function {name!r} depends on attributes of its calls"
+        raise Unsupported(message, hint="lower the graph, and edit the result", code="CFG135")
+    body = instantiate(function, {}, graph.functions)
+    edited = body.graph
+    edited.functions.update(graph.functions)
+    results = [
+        edited.add(_RESULT_OP, tensor, name=output.name, index=index)
+        for index, (output, tensor) in enumerate(
+            zip(function.definition.outputs, body.returns, strict=True)
+        )
+    ]
+    yield edited
+    for node in (*body.arguments, *results, *body.control_returns):
+        if edited.nodes.get(node.name) is not node:
+            message = f"{node.name!r} was removed, but callers of function {name!r} depend on it"
+            raise InvalidInput(message, node=node, code="CFG131")
+    body = replace(body, returns=tuple(node.inputs[0] for node in results))
+    edited.remove(*results)
+    changed = with_body(function, body, edited.functions)
+    added = {key: item for key, item in edited.functions.items() if key not in graph.functions}
+    graph.functions.update(added)
+    graph.functions[name] = changed
 
 
 def _is_stand_in(node: Node, arguments: Mapping[Output, str]) -> bool:

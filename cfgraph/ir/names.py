@@ -74,11 +74,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean {close!r}?" if close is not None else None
 
 
-def known_names_hint(name: str, nodes: Collection[str]) -> str | None:
-    """Hint with the closest node, else with some nodes of the graph."""
+def known_names_hint(name: str, nodes: Collection[str], owner: str = "the graph") -> str | None:
+    """Hint with the closest name, else with some names that the owner has."""
     hint = did_you_mean(name, nodes)
     if hint is None and nodes:
-        hint = f"the graph has {first_names(list(nodes), _MAX_LISTED)}"
+        hint = f"{owner} has {first_names(list(nodes), _MAX_LISTED)}"
     return hint
 
 
