@@ -1,15 +1,17 @@
 """Inspect, check, transform, and run TensorFlow graphs with control flow.
 
 Files      load, save, loads, dumps
-Graphs     Graph, Node, Output; Builder writes graphs from Python
+Graphs     Graph, Node, Output; Builder writes graphs from Python, or adds to one; edit_function
+           opens the body of a function
 Passes     lower, functionalize, gradients, place, partition, cluster, extract, optimize, freeze: in
-           place, each returns a report; Pipeline runs several from a text
+           place, each returns a report; Pipeline runs several from a text; transform applies a
+           function of your own, and verifies the result
 Limits     limited sets a timeout and other limits in a `with` block
 Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
            virtual time; Processes and Ray for runs on several workers
-Analysis   check, diff
+Analysis   check, diff; compare runs two graphs with the same inputs
 Errors     CfgraphError and its subclasses UsageError, InvalidInput, Unsupported, ExecutionError,
-           RunTimeout, WorkerLost
+           RunTimeout, WorkerLost, ValuesDiffer
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from cfgraph.backends.workers.processes import Processes as Processes
     from cfgraph.build.builder import Builder as Builder
     from cfgraph.comparison.diff import diff as diff
+    from cfgraph.comparison.differences import ValuesDiffer as ValuesDiffer
+    from cfgraph.console.comparisons.compare import compare as compare
+    from cfgraph.console.transforms.function_pass import transform as transform
     from cfgraph.console.transforms.pass_pipeline import Pipeline as Pipeline
     from cfgraph.errors import CfgraphError as CfgraphError
     from cfgraph.errors import ExecutionError as ExecutionError
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
     from cfgraph.ir.files import loads as loads
     from cfgraph.ir.files import save as save
     from cfgraph.ir.graph import Graph as Graph
+    from cfgraph.ir.library import edit_function as edit_function
     from cfgraph.ir.node import Node as Node
     from cfgraph.ir.node import Output as Output
     from cfgraph.limits import limited as limited
@@ -76,11 +82,14 @@ _HOMES = {
     "Session": "cfgraph.runtime.session",
     "Unsupported": "cfgraph.errors",
     "UsageError": "cfgraph.errors",
+    "ValuesDiffer": "cfgraph.comparison.differences",
     "WorkerLost": "cfgraph.errors",
     "check": "cfgraph.analysis.check",
     "cluster": "cfgraph.passes.cluster.cluster",
+    "compare": "cfgraph.console.comparisons.compare",
     "diff": "cfgraph.comparison.diff",
     "dumps": "cfgraph.ir.files",
+    "edit_function": "cfgraph.ir.library",
     "extract": "cfgraph.passes.extract",
     "freeze": "cfgraph.passes.freeze.freeze",
     "functionalize": "cfgraph.passes.functionalize.functionalize",
@@ -96,6 +105,7 @@ _HOMES = {
     "restore": "cfgraph.runtime.restore",
     "save": "cfgraph.ir.files",
     "save_variables": "cfgraph.runtime.restore",
+    "transform": "cfgraph.console.transforms.function_pass",
 }
 __all__ = list(_HOMES)
 # types and attributes of a graph come from the op registry

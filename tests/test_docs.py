@@ -41,7 +41,7 @@ def folder(page: Path, tmp_path: Path) -> Path:
 
 
 # the others are typed in `make sweep`
-SOON = ("guide", "format", "library", "usage")
+SOON = ("edit", "guide", "format", "library", "usage")
 
 
 def _typed(page: Path) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import typer
 
@@ -80,7 +80,7 @@ class RunInputs(OptionGroup):
     """
 
     feed: Sequence[str] = ()
-    feeds: Sequence[str] = ()
+    feeds: Sequence[str | Mapping[str, Any]] = ()
     init: Sequence[str] = ()
     signature: str | None = None
     variables: str | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.errors import CfgraphError
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.rich_display import DisplayedReport
 
 
@@ -102,7 +102,7 @@ class ValueMismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class RunDiff:
+class RunDiff(DisplayedReport):
     """Result of comparing runs; true if they differ, which ends the cases.
 
     `inputs` are those of the case that differs, `variables` values of variables that had none, and
@@ -114,7 +114,7 @@ class RunDiff:
     `targets` are nodes that ran, too, in modes of TensorFlow. `no_value` are the fetches that have
     no value in either graph, in no case; `paired` the tensors of the second graph for inputs and
     outputs of the first that have other names there; `notices` warnings and notes that change no
-    verdict.
+    verdict. `graphs` are the two that `compare` compared, for the text of the report.
     """
 
     fetches: tuple[str, ...]
@@ -132,9 +132,18 @@ class RunDiff:
     no_value: tuple[str, ...] = ()
     paired: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[Finding, ...] = ()
+    graphs: tuple[Graph, ...] = field(default=(), repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.gaps or self.failure or self.missing)
+
+
+class ValuesDiffer(CfgraphError):
+    """An edited graph computes other values; `runs` is the comparison."""
+
+    def __init__(self, message: str, runs: RunDiff, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.runs = runs
 
 
 ValueFormatter = Callable[[Any], str]

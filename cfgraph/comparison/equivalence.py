@@ -110,7 +110,8 @@ def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None
     options = _existing_in_b(a, b, options)
     if not options.fetches and not options.targets:
         if is_named:
-            return RunDiff((), missing=options.missing, notices=options.notices)
+            missing = options.missing
+            return RunDiff((), missing=missing, notices=options.notices, graphs=(a, b))
         options = replace(options, targets=_common_targets(a, b))
     paired = _paired_inputs(a, b, options) if options.independent else {}
     options = replace(options, names_of_b={**options.names_of_b, **paired})
@@ -125,7 +126,8 @@ def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None
         delta = replace(delta, gaps=tuple(gaps))
     notices = (*delta.notices, *options.notices, *pairs_finding("input", paired))
     renamed = {name: other for name, other in options.names_of_b.items() if name != other}
-    return replace(delta, missing=options.missing, notices=notices, paired=renamed)
+    graphs = a, b
+    return replace(delta, missing=options.missing, notices=notices, paired=renamed, graphs=graphs)
 
 
 def _compare_cases(a: Graph, b: Graph, options: ComparisonRunOptions) -> RunDiff:

@@ -18,7 +18,7 @@ from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.case_files import read_case
-from cfgraph.runtime.feeds.parse_feeds import read_feeds
+from cfgraph.runtime.feeds.parse_feeds import FeedArchive, read_feeds
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.restore import (
@@ -42,7 +42,7 @@ class VariableSource:
 
     path: str | None = None
     allow_io: bool = False
-    archives: Sequence[str] = ()
+    archives: Sequence[FeedArchive] = ()
 
     def io_policy(self, source: Source) -> IoPolicy:
         """Return what the graph may do with files: read the SavedModel, and `path`."""

@@ -62,6 +62,12 @@ class PreparedComparison:
     options: ComparisonRunOptions
 
     def compare(self, graph: Graph, report: object) -> VerificationResult:
+        """Compare the graphs as `result` does, and show the comparison."""
+        result = self.result(graph, report)
+        result.show()
+        return result
+
+    def result(self, graph: Graph, report: object) -> VerificationResult:
         """Compare the original graph with the changed one as it is written.
 
         The `report` of the pass has what it drops: with `updates`, the variables may differ, and a
@@ -76,9 +82,7 @@ class PreparedComparison:
             dropped=frozenset(getattr(report, "dropped", ())),
         )
         delta = compare_runs(self.original, written, options)
-        result = VerificationResult(delta, (self.original, written))
-        result.show()
-        return result
+        return VerificationResult(delta, (self.original, written))
 
 
 def prepare_comparison(

@@ -19,13 +19,15 @@ from typing import Any, Final
 from cfgraph.analysis.check import CheckReport
 from cfgraph.analysis.summary import summarize
 from cfgraph.cli.output import OutputTable, Page, note
-from cfgraph.comparison.differences import GraphDiff
+from cfgraph.comparison.differences import GraphDiff, RunDiff
 from cfgraph.console.check import print_findings
 from cfgraph.console.comparisons.diff import print_delta
+from cfgraph.console.comparisons.diff_run import print_runs
 from cfgraph.console.html_page import HtmlPage
 from cfgraph.console.picture.model import AttributeFormatter, page_bytes, picture_model
 from cfgraph.console.picture.pages import RunRecorder, run_model
 from cfgraph.console.transforms.cluster import print_summary as print_clusters
+from cfgraph.console.transforms.function_pass import TransformReport
 from cfgraph.console.views.node_facts import edge_rows, op_description
 from cfgraph.console.views.selection import GraphView, NodeSelection, function_bodies
 from cfgraph.console.views.show_tables import frames_table, functions_table
@@ -111,6 +113,18 @@ def _(report: CheckReport, out: Page) -> None:
 @_print.register
 def _(delta: GraphDiff, out: Page) -> None:
     print_delta(out, delta, hint="")
+
+
+@_print.register
+def _(delta: RunDiff, out: Page) -> None:
+    print_runs(out, delta, delta.graphs)
+
+
+@_print.register(TransformReport)
+def _(report: TransformReport[Any], out: Page) -> None:
+    print_delta(out, report.changes, hint="")
+    if report.runs is not None:
+        print_runs(out, report.runs, report.runs.graphs)
 
 
 @_print.register

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.runtime.feeds.parse_feeds import CASE_PREFIX, read_npz
+from cfgraph.runtime.feeds.parse_feeds import CASE_PREFIX, FeedArchive, read_npz
 
 _SEED: Final = f"{CASE_PREFIX}seed"
 _VARIABLE: Final = f"{CASE_PREFIX}variable:"
@@ -30,11 +30,11 @@ class SavedCase:
     variables: dict[VariableKey, Any] = field(default_factory=dict)
 
 
-def read_case(archives: Iterable[str]) -> SavedCase:
+def read_case(archives: Iterable[FeedArchive]) -> SavedCase:
     """Read what archives have besides feeds. Raises InvalidInput for an unknown entry."""
     case = SavedCase()
     for path in archives:
-        if not path.endswith(".npz"):
+        if isinstance(path, Mapping) or not path.endswith(".npz"):
             continue
         for name, value in read_npz(path, lambda key: key.startswith(CASE_PREFIX)):
             if name == _SEED and value.ndim == 0 and value.dtype.kind in "iu":

@@ -204,10 +204,14 @@ def _parse_sizes(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in parts)
 
 
+# a file with arrays, or the arrays themselves by name
+FeedArchive = str | Mapping[str, Any]
+
+
 def read_feeds(
     graph: Graph,
     feeds: Iterable[str] = (),
-    archives: Iterable[str] = (),
+    archives: Iterable[FeedArchive] = (),
     seed: int = 0,
     names: Mapping[str, str] | None = None,
     skipped: Callable[[str], bool] = lambda name: False,
@@ -222,8 +226,8 @@ def read_feeds(
     arrays: dict[str, Any] = {}
     texts: dict[str, str] = {}
     names = {} if names is None else names
-    for path in archives:
-        arrays.update(_archive(graph, path, names, skipped))
+    for archive in archives:
+        arrays.update(_archive(graph, archive, names, skipped))
     for text in feeds:
         if text.startswith("@"):
             arrays.update(_archive(graph, text[1:], names, skipped))
@@ -310,16 +314,21 @@ def _signature_input_hint(graph: Graph, name: str) -> str | None:
 
 
 def _archive(
-    graph: Graph, path: str, names: Mapping[str, str], skipped: Callable[[str], bool]
+    graph: Graph, archive: FeedArchive, names: Mapping[str, str], skipped: Callable[[str], bool]
 ) -> Iterator[tuple[str, Any]]:
-    arrays = _json_archive(path) if path.endswith(".json") else read_npz(path)
+    arrays: Iterable[tuple[str, Any]]
+    if isinstance(archive, Mapping):
+        origin, arrays = "", archive.items()
+    else:
+        origin = f", from {archive}"
+        arrays = _json_archive(archive) if archive.endswith(".json") else read_npz(archive)
     for name, value in arrays:
         if name.startswith(CASE_PREFIX) or skipped(name):
             continue
         tensor = _feed_tensor(graph, name, names)
-        with _error_prefix(f"feed {tensor.name}, from {path}"):
+        with _error_prefix(f"feed {tensor.name}{origin}"):
             dtype, shape = feed_type(graph, tensor)
-            array = parse_literal(value, dtype) if isinstance(value, str) else value
+            array = parse_literal(value, dtype) if origin.endswith(".json") else value
             yield tensor.name, fit_to_tensor(array, dtype, shape)
 
 
