@@ -23,7 +23,7 @@ RANK ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 help:
-	@echo 'make demo    find a miscompilation, explain a dead value, show a timeline'
+	@echo 'make demo    a tour: a dead value, a converter, a loop, devices, and a page'
 	@echo 'make test    run the tests of the core, and the smallest of backends and integrations'
 	@echo '             (with RANK=xla, for instance, all of that one)'
 	@echo 'make sweep   run the long tests that make test leaves out'
@@ -62,7 +62,7 @@ lint: .venv/ready-$(or $(EXTRAS),test)
 # what is generated and kept in git: indexes, man pages, schemas, and pages
 INDEXES := tests/test_extension_index.py tests/ops/test_op_index.py
 GENERATED := tests/cli/test_schemas.py tests/ops/test_declared_ops.py tests/test_man_pages.py \
-	tests/cli/test_configuration_schema.py tests/cli/test_configuration.py tests/test_ops_page.py
+	tests/cli/test_configuration_schema.py tests/cli/test_configuration.py tests/test_ops_page.py tests/test_address.py
 
 generate: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/python -m pytest -q --update $(INDEXES)
@@ -70,6 +70,7 @@ generate: .venv/ready-$(or $(EXTRAS),test)
 
 docs: .venv/ready-$(or $(EXTRAS),$(DOCS))
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo 'The site is build/site; to read it: $(BIN)/python -m http.server -d build/site'
 
 bench: .venv/ready-$(or $(EXTRAS),$(BENCH))
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -24,7 +24,6 @@ from cfgraph.cli.configuration_schema import configuration_schema
 from cfgraph.errors import DISTRIBUTION
 from tests.test_packaging import SOURCES
 
-PLACEHOLDER = "OWNER/cfgraph"
 RECIPE = "distribution/conda/recipe.yaml"
 DOCKERFILE = "distribution/Dockerfile"
 # the schemas of other programs that check-jsonschema has
@@ -175,12 +174,6 @@ def test_the_component_is_as_the_schema_of_gitlab_says(root: Path, tmp_path: Pat
     assert output_of(line, tmp_path) == ""
 
 
-def test_examples_name_this_version(root: Path, project: Any) -> None:
-    texts = [(root / "docs" / name).read_text() for name in ("ci.md", "install.md")]
-    named = {word for text in texts for word in re.findall(r"(?:@|rev: )v([\d.]+\d)\b", text)}
-    assert named == {project["version"]}
-
-
 def test_the_page_lists_every_extra(root: Path, project: Any) -> None:
     rows = re.findall(r"^\| (`.*?`) \|", (root / "docs" / "install.md").read_text(), re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
@@ -240,26 +233,6 @@ def test_the_image_runs_the_command(root: Path, fixtures: Path) -> None:
         text=True,
     )
     assert "3" in done.stdout
-
-
-def test_every_place_to_fill_in_is_listed(root: Path) -> None:
-    listed = (root / "CONTRIBUTING.md").read_text().partition(f"`{PLACEHOLDER}` |")[2]
-    row = listed.partition("\n")[0]
-    files = [
-        *root.glob("*.*"),
-        *(
-            file
-            for name in ("docs", "distribution", ".github")
-            for file in (root / name).rglob("*")
-        ),
-    ]
-    found = {
-        str(file.relative_to(root))
-        for file in files
-        if file.suffix in (".cff", ".md", ".toml", ".yaml", ".yml", ".sh")
-        if PLACEHOLDER in file.read_text(encoding="utf-8")
-    }
-    assert found - {"CONTRIBUTING.md"} == set(re.findall(r"`([\w./]+)`", row))
 
 
 def test_the_entry_for_schemastore_has_the_address_of_the_schema(root: Path) -> None:

@@ -24,7 +24,7 @@ SESSIONS: Final = {
     "session": (
         "cfgraph show count.graph",
         "cfgraph run count.graph --feed n=3 --fetch exit --tap add",
-        "cfgraph check frames.graph",
+        "cfgraph check mismatch.graph --fetch C",
     ),
     "dead": ("cfgraph explain retval.graph loss --feed x=3 --feed is_training=false",),
     "hang": ("cfgraph run recv.graph --feed x=3 --fetch y",),

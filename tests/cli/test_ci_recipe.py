@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from cfgraph.errors import DISTRIBUTION
 from tests.shell import run
 
 
@@ -46,7 +45,7 @@ def test_the_steps_of_the_workflow_run(folder: Path) -> None:
     assert workflow["defaults"]["run"]["shell"] == "bash"
     steps = [step for step in workflow["jobs"]["graphs"]["steps"] if "run" in step]
     install, *others = steps
-    assert install["run"] == f"pip install {DISTRIBUTION}"
+    assert install["run"].startswith("pip install ")
     for step in others:
         # as GitHub starts it
         shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])
