@@ -51,18 +51,23 @@ def send(connection: socket.socket, message: ProcessMessage, deadline: float | N
 
     Raises TimeoutError at the deadline, and ConnectionEnded if nothing reads the message.
     """
-    text = json.dumps({"header": dict(message.header), "arrays": [*message.arrays]}).encode()
-    head, parts = encode_all([text, *map(as_array, message.arrays.values())])
-    size = sum(map(len, parts))
-    prefix = _PREFIX.pack(_MAGIC, len(head), size)
+    prefix, *rest = message_parts(message)
+    parts, size = [prefix, *rest], sum(map(len, rest))
     if size <= _SMALL_BYTES:
-        prefix, head, parts = b"".join([prefix, *parts, head]), b"", []
+        parts = [b"".join(parts)]
     try:
-        for part in (prefix, *parts, head):
+        for part in parts:
             _limit(connection, deadline)
             connection.sendall(part)
     except (BrokenPipeError, ConnectionResetError):
         raise ConnectionEnded from None
+
+
+def message_parts(message: ProcessMessage) -> list[bytes | memoryview]:
+    """The bytes of a message, in parts."""
+    text = json.dumps({"header": dict(message.header), "arrays": [*message.arrays]}).encode()
+    head, payload = encode_all([text, *map(as_array, message.arrays.values())])
+    return [_PREFIX.pack(_MAGIC, len(head), sum(map(len, payload))), *payload, head]
 
 
 def send_descriptors(connection: socket.socket, descriptors: Sequence[int]) -> None:
@@ -90,14 +95,32 @@ def receive(
 
     Raises TimeoutError at the deadline, ConnectionEnded, and MessageError for other bytes.
     """
-    prefix = _read(connection, _PREFIX.size, deadline)
+    sizes = _sizes(_read(connection, _PREFIX.size, deadline), max_bytes)
+    return _decoded(_read(connection, sum(sizes), deadline), *sizes)
+
+
+def message_from_bytes(data: bytes) -> ProcessMessage:
+    """The message of `message_parts`, whose arrays share the bytes. Raises MessageError."""
+    try:
+        sizes = _sizes(memoryview(data)[: _PREFIX.size], len(data))
+        return _decoded(memoryview(data)[_PREFIX.size :], *sizes)
+    except struct.error:
+        raise MessageError("a message is longer") from None
+
+
+def _sizes(prefix: memoryview, max_bytes: int) -> tuple[int, int]:
+    """The bytes of the payload and of the head. Raises MessageError."""
     magic, head_size, body_size = _PREFIX.unpack(prefix)
     if magic != _MAGIC or head_size > _MAX_HEAD_BYTES or body_size > max_bytes:
         raise MessageError(f"a message cannot start with {bytes(prefix[:16])!r}")
-    body = _read(connection, body_size + head_size, deadline)
+    return body_size, head_size
+
+
+def _decoded(body: memoryview, body_size: int, head_size: int) -> ProcessMessage:
+    """The message of a payload and a head. Raises MessageError."""
     try:
         payload = np.frombuffer(body, np.uint8, body_size)
-        text, *arrays = decode_all(body[body_size:], payload)
+        text, *arrays = decode_all(body[body_size : body_size + head_size], payload)
         document = json.loads(text)
         names = document["arrays"]
         return ProcessMessage(dict(document["header"]), dict(zip(names, arrays, strict=True)))

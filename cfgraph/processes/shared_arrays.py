@@ -18,6 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.processes.messages import ProcessMessage
+
 # smaller arrays are sent with the message; the buffer of a socket has three times as many bytes
 MIN_SHARED_BYTES: Final = 1 << 16
 _COMPARED_BYTES: Final = 1 << 18
@@ -64,6 +66,48 @@ def shared_memory(types: Sequence[SharedType]) -> tuple[list[int], list[SharedAr
         opened.pop_all()
         return [descriptor], arrays
     return [], []
+
+
+def shared_message(message: ProcessMessage) -> tuple[ProcessMessage, list[int]]:
+    """A message whose large arrays are in memory of a descriptor, which is closed once it is sent.
+
+    They are written to it without a place in the memory of this process.
+    """
+    large = {
+        name: value
+        for name, value in message.arrays.items()
+        if value.nbytes >= MIN_SHARED_BYTES and not value.dtype.hasobject
+    }
+    types = [(value.shape, value.dtype.name) for value in large.values()]
+    if not large or not hasattr(os, "memfd_create"):
+        return ProcessMessage({**message.header, "shared": {}}, message.arrays), []
+    descriptor = os.memfd_create("cfgraph", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, _offsets(types)[-1])
+        for value, offset in zip(large.values(), _offsets(types), strict=False):
+            _write(descriptor, np.ascontiguousarray(value).reshape(-1).view(np.uint8).data, offset)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    shared = dict(zip(large, types, strict=True))
+    arrays = {name: value for name, value in message.arrays.items() if name not in large}
+    return ProcessMessage({**message.header, "shared": shared}, arrays), [descriptor]
+
+
+def _write(descriptor: int, data: memoryview, offset: int) -> None:
+    """Write all bytes; a call may write fewer."""
+    while data:
+        count = os.pwrite(descriptor, data, offset)
+        data, offset = data[count:], offset + count
+
+
+def received_arrays(message: ProcessMessage, descriptors: Sequence[int]) -> dict[str, Any]:
+    """The arrays of a `shared_message`, whose descriptors are closed."""
+    arrays, shared = dict(message.arrays), message.header["shared"]
+    for descriptor in descriptors:
+        arrays |= zip(shared, mapped_arrays(descriptor, [*shared.values()]), strict=True)
+        os.close(descriptor)
+    return arrays
 
 
 def mapped_arrays(descriptor: int, types: Sequence[SharedType]) -> list[Any]:

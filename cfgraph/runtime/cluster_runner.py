@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock, local
@@ -127,20 +126,16 @@ class ClusterCompiler(Protocol):
 
     @staticmethod
     def require() -> None:
-        """Load its library. Raises Unsupported if it is not installed."""
-
-    @staticmethod
-    def context() -> AbstractContextManager[None]:
-        """Context in which compiled functions run."""
+        """Raise Unsupported if its library is not installed."""
 
     @staticmethod
     def cluster(
         cluster: Cluster,
-        constant_count: int,
+        node: Node,
         instances: FunctionInstances,
         target: ClusterTarget | None,
     ) -> Cluster:
-        """A cluster that compiles its function, or has the reason why it is refused."""
+        """A cluster that compiles its function, called by `node`, or has the reason against it."""
 
 
 class SignatureCounts(local):
@@ -167,6 +162,7 @@ class ClusterRunner:
 
     The default engine is a compiler that is installed, for clusters that are large enough to gain
     by it. Errors name a node with its cluster as a prefix, or by itself without `prefixes_errors`.
+    Where a compiler `is_optional`, its failures are no errors.
 
     Raises UsageError for an unknown engine, Unsupported for a compiler that is not installed.
     """
@@ -177,6 +173,7 @@ class ClusterRunner:
         *,
         lazy: bool = False,
         prefixes_errors: bool = True,
+        is_optional: bool = False,
         cache: CodeCache | None = None,
     ) -> None:
         engines = AUTO, NUMPY, *extension_names(COMPILER)
@@ -184,6 +181,7 @@ class ClusterRunner:
             message = f"unknown engine {engine!r}"
             raise UsageError(message, hint=f"one of {', '.join(engines)}")
         self.auto_engine = engine in (None, AUTO)
+        self.is_optional = is_optional or self.auto_engine
         self._requested = AUTO if engine is None else engine
         if not self.auto_engine and self.compiler is not None:
             self.compiler.require()
@@ -228,11 +226,6 @@ class ClusterRunner:
         kernel = cluster.call_kernel(node, fused, self, device)
         return _with_locked_state(kernel) if cluster.has_effects else kernel
 
-    def running(self) -> AbstractContextManager[None]:
-        """Context in which clusters run."""
-        used = any(cluster.is_compiled for cluster in list(self.clusters.values()))
-        return self.compiler.context() if used and self.compiler is not None else nullcontext()
-
     def _cluster(self, graph: Graph, node: Node, target: ClusterTarget | None) -> Cluster:
         """The cluster of a call; calls of one function on one device share it."""
         if self._instances is None or self._instances.library != graph.functions:
@@ -242,7 +235,7 @@ class ClusterRunner:
         key = function, constant_count, target
         if key not in self.clusters:
             self.clusters[key] = self._make_cluster(
-                func.name, function, constant_count, self._instances, target
+                func.name, function, node, self._instances, target
             )
         return self.clusters[key]
 
@@ -250,7 +243,7 @@ class ClusterRunner:
         self,
         name: str,
         function: FunctionGraph,
-        constant_count: int,
+        node: Node,
         instances: FunctionInstances,
         target: ClusterTarget | None,
     ) -> Cluster:
@@ -261,7 +254,7 @@ class ClusterRunner:
         cluster = Cluster(name, function, make_line(function, instances, bind), growths)
         if self.compiler is None or (target is not None and self.auto_engine):
             return cluster
-        return self.compiler.cluster(cluster, constant_count, instances, target)
+        return self.compiler.cluster(cluster, node, instances, target)
 
 
 def _with_locked_state(kernel: Kernel) -> Kernel:

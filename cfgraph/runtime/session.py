@@ -329,7 +329,6 @@ class Session:
                 timeout=None if timeout is None else max(0.0, timeout - seconds),
                 max_iterations=max_iterations,
             ) as limits,
-            prepared.clusters.running() if prepared.clusters.clusters else nullcontext(),
             limited_threads(prepared.blas_threads) if prepared.blas_threads else nullcontext(),
         ):
             executor = prepared.acquire(trace)

@@ -20,6 +20,7 @@ import pytest
 
 import cfgraph
 from cfgraph.backends.xla import compile as jax_compile
+from cfgraph.backends.xla.compile_process import RemoteFunction
 from cfgraph.errors import RunTimeout
 from cfgraph.limits import current_limits, limited, run_interruptibly
 from cfgraph.passes.cluster.cluster import cluster
@@ -103,13 +104,14 @@ def release() -> Iterator[threading.Event]:
 
 @pytest.fixture
 def slow_compiler(monkeypatch: pytest.MonkeyPatch, release: threading.Event) -> None:
-    compiled = jax_compile.CompiledFunction.__init__
+    compiled = jax_compile.TraceableFunction._compile
 
-    def slow(self: Any, *args: Any) -> None:
+    def slow(self: Any, *args: Any) -> Any:
         release.wait(LONG)
-        compiled(self, *args)
+        return compiled(self, *args)
 
-    monkeypatch.setattr(jax_compile.CompiledFunction, "__init__", slow)
+    monkeypatch.setattr(jax_compile.TraceableFunction, "_compile", slow)
+    monkeypatch.setattr(RemoteFunction, "_is_local", True)
 
 
 def session() -> Session:

@@ -6,9 +6,10 @@ each side waits for the stream of the other, not for the GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from cfgraph.backends.xla.deferred_checks import (
     guarded_loops,
 )
 from cfgraph.backends.xla.jax_library import load_jax, xla_context
-from cfgraph.backends.xla.lowering import TRACING_STEP, jax_line
-from cfgraph.backends.xla.stored_executables import stored_executables
+from cfgraph.backends.xla.lowering import TRACING_STEP, jax_line, passed_weights
 from cfgraph.backends.xla.tensor_lists import JaxTensorList, UnknownCapacity, largest_lengths
 from cfgraph.backends.xla.transfer import (
     AlignedArguments,
@@ -31,17 +31,10 @@ from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.limits import current_limits, run_interruptibly
-from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels.array_namespace import collected_checks
 from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
 from cfgraph.runtime.straight_line import is_known
-
-if TYPE_CHECKING:
-    from cfgraph.runtime.code_cache import CodeCache
-
-# constants of a function whose executable is stored: it has them, and compressing takes long
-_MOST_STORED_BYTES: Final = 32 << 20
 
 
 class CompilationFailed(Exception):
@@ -52,7 +45,9 @@ class TraceableFunction:
     """A function's body bound to jax.numpy; `constant` are the arguments that are known by value.
 
     `transfer` moves arrays, by default on the host. Raises Unsupported, with the node, for a body
-    that cannot be compiled. The loops of a `guarded` one obey the limits of the context.
+    that cannot be compiled. The loops of a `guarded` one obey the limits of the context. With
+    `passes_weights` its large constants are arguments, too, of the functions and nodes in
+    `weights`.
     """
 
     def __init__(
@@ -63,6 +58,7 @@ class TraceableFunction:
         transfer: ArrayTransfer | None = None,
         *,
         guarded: bool = False,
+        passes_weights: bool = False,
     ) -> None:
         self._arguments = function, constants, instances, transfer
         self.is_guarded = guarded
@@ -70,45 +66,44 @@ class TraceableFunction:
         self.transfer = transfer or HostTransfer()
         # tracing copies the functions that are called
         require_bounded(function, instances)
-        self.line, _, self.has_loops = jax_line(load_jax(), function, instances, guarded=guarded)
-        self.constant = constant_arguments(function, instances).union(range(constants))
-        self._constant_bytes = sum(
-            node.attr("value").array.nbytes for node in function.graph if node.op == Const.__name__
+        self.weights: dict[Node, str] = {}
+        weights = self.weights if passes_weights else None
+        self.line, _, self.has_loops = jax_line(
+            load_jax(), function, instances, guarded=guarded, weights=weights
         )
+        self.constant = constant_arguments(function, instances).union(range(constants))
 
     def compile(
         self,
         inputs: Sequence[Any],
         lengths: Mapping[Node, int] | None = None,
-        cache: CodeCache | None = None,
+        cache: object = None,
     ) -> CompiledFunction:
         """Compile for the shapes and dtypes of these inputs, and the values of constant ones.
 
         `lengths` are the largest lengths of lists that are extended, by the node that makes one.
-        On the host executables come from the `cache`, or are stored there.
+        Nothing is stored in a `cache`.
 
         Raises CompilationFailed, UnknownCapacity if it needs `lengths`, RunTimeout at the deadline,
         and what handlers of signals raise.
         """
         if not isinstance(self.transfer, HostTransfer):  # streams of a GPU belong to a thread
             return self._compile(inputs, lengths)
-
-        if self._constant_bytes > _MOST_STORED_BYTES:
-            cache = None
-
-        def work() -> CompiledFunction:
-            with xla_context(), stored_executables(cache) as stored:  # of this thread
-                compiled = self._compile(inputs, lengths)
-                compiled.is_stored = stored.compiled_nothing
-                return compiled
-
-        return run_interruptibly(work)
+        return run_interruptibly(lambda: self._compile(inputs, lengths))
 
     def _compile(
         self, inputs: Sequence[Any], lengths: Mapping[Node, int] | None
     ) -> CompiledFunction:
+        with self.explained_failures(), xla_context():
+            trace = FunctionTrace(self, inputs, lengths)
+            call = load_jax().jit(trace.run)
+            return CompiledFunction(trace.layout, _InContext(call), inputs, self.transfer)
+
+    @contextmanager
+    def explained_failures(self) -> Iterator[None]:
+        """Context in which it is compiled. Raises CompilationFailed for errors of jax."""
         try:
-            return CompiledFunction(self, inputs, lengths)
+            yield
         except (RunTimeout, UnknownCapacity):
             raise
         except Exception as error:
@@ -127,25 +122,37 @@ class TraceableFunction:
         return f"{node.name}: {text}" if node else f"{type(error).__name__}: {text}"
 
 
+class _InContext:
+    """A function that jax compiled, which is called with 64-bit types."""
+
+    def __init__(self, call: Callable[..., Sequence[Any]]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> Sequence[Any]:
+        with xla_context():
+            return self._call(*arguments)
+
+
 class CompiledFunction:
-    """A body compiled for one signature; construction compiles it and runs it once.
+    """A body compiled for one signature; construction runs it once.
 
-    `is_stored` is true if a cache had the executable.
+    `call` computes its results from the arguments of the layout. `is_stored` is true if a cache had
+    the executable.
     """
-
-    is_stored = False
 
     def __init__(
         self,
-        body: TraceableFunction,
+        layout: FunctionLayout,
+        call: Callable[..., Sequence[Any]],
         inputs: Sequence[Any],
-        lengths: Mapping[Node, int] | None = None,
+        transfer: ArrayTransfer | None = None,
+        *,
+        is_stored: bool = False,
     ) -> None:
-        trace = FunctionTrace(body, inputs, lengths)
-        self._transfer, self._layout = body.transfer, trace.layout
-        self._call = load_jax().jit(trace.run)
+        self._transfer, self._layout, self._call = transfer or HostTransfer(), layout, call
+        self.is_stored = is_stored
         on_host = isinstance(self._transfer, HostTransfer)
-        self._aligned = AlignedArguments(self._layout.arguments(inputs)) if on_host else None
+        self._aligned = AlignedArguments(layout.arguments(inputs)) if on_host else None
         results = self._computed(inputs)
         if self._aligned is not None:
             self._aligned.stop_if_shared(results)
@@ -168,7 +175,7 @@ class CompiledFunction:
             results = [np.asarray(value) for value in self._call(*passed)]
             self._aligned.release(arrays)
             return results
-        with self._transfer.device_scope():
+        with xla_context(), self._transfer.device_scope():
             return self._call(*map(self._transfer.to_jax, arguments))
 
 
@@ -181,7 +188,7 @@ class FunctionTrace:
         inputs: Sequence[Any],
         lengths: Mapping[Node, int] | None = None,
     ) -> None:
-        self._line, self._lengths = body.line, lengths
+        self._line, self._lengths, self.weights = body.line, lengths, dict(body.weights)
         variables = [index for index, value in enumerate(inputs) if isinstance(value, Variable)]
         self.layout = FunctionLayout(
             guards=len(guard_arguments(current_limits())) if body.is_guarded else 0,
@@ -212,6 +219,7 @@ class FunctionTrace:
             values[index] = traced_variables[first][0]
         with (
             collected_checks() as checks,
+            passed_weights(dict(zip(self.weights, traced_values, strict=True))),
             guarded_loops(traced[: layout.guards]),
             largest_lengths(self._lengths),
         ):
@@ -276,6 +284,21 @@ class FunctionLayout:
             return results[0]
         return tuple(results) if results else None
 
+    def to_json(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The layout as JSON values, and its constants by name."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        known = dict[str, Any]()
+        values["outputs"] = [reader.to_json(known) for reader in self.outputs]
+        values["written"] = [[index, reader.to_json(known)] for index, reader in self.written]
+        return values, known
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], known: Mapping[str, Any]) -> FunctionLayout:
+        """The layout of JSON values and constants."""
+        outputs = [OutputReader.from_json(item, known) for item in values["outputs"]]
+        written = [(n, OutputReader.from_json(item, known)) for n, item in values["written"]]
+        return cls(**{**values, "outputs": outputs, "written": written})
+
 
 @dataclass(frozen=True, slots=True)
 class OutputReader:
@@ -290,6 +313,20 @@ class OutputReader:
         if self.index >= 0:
             return computed[self.index]
         return inputs[self.source] if self.source >= 0 else self.known
+
+    def to_json(self, known: dict[str, Any]) -> list[Any]:
+        """The reader as JSON values; its constant is added to `known`."""
+        name = ""
+        if self.known is not None:
+            name = f"known {len(known)}"
+            known[name] = self.known
+        return [self.index, self.source, name]
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any], known: Mapping[str, Any]) -> OutputReader:
+        """The reader of JSON values."""
+        index, source, name = values
+        return cls(index, source, known[name] if name else None)
 
 
 def first_occurrences(inputs: Sequence[Any], indices: Iterable[int]) -> list[int]:

@@ -15,11 +15,12 @@ from cfgraph.backends.xla.compile import (
     TraceableFunction,
     first_occurrences,
 )
+from cfgraph.backends.xla.compile_process import RemoteFunction
 from cfgraph.backends.xla.deferred_checks import DeferredCheckFailed, guard_arguments
-from cfgraph.backends.xla.jax_library import has_jax, load_jax, xla_context
+from cfgraph.backends.xla.jax_library import has_jax, require_jax
 from cfgraph.backends.xla.tensor_lists import UnknownCapacity
 from cfgraph.backends.xla.transfer import HostTransfer
-from cfgraph.errors import Unsupported
+from cfgraph.errors import ProcessLost, Unsupported
 from cfgraph.ir.attrs import content_key
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionInstances
@@ -49,22 +50,25 @@ class XlaCompiler:
     """XLA, through jax."""
 
     is_installed = staticmethod(has_jax)
-    require = staticmethod(load_jax)
-    context = staticmethod(xla_context)
+    require = staticmethod(require_jax)
 
     @staticmethod
     def cluster(
         cluster: Cluster,
-        constant_count: int,
+        node: Node,
         instances: FunctionInstances,
         target: ClusterTarget | None,
     ) -> Cluster:
         """A cluster that XLA compiles, or one with the reason why it cannot."""
+        body: TraceableFunction | RemoteFunction
         try:
-            transfer = target.transfer() if target is not None else None
-            body = TraceableFunction(cluster.function, constant_count, instances, transfer)
+            if target is None:
+                body = RemoteFunction(node, cluster.function, instances)
+            else:
+                constants, transfer = len(node.attr("Tconstants")), target.transfer()
+                body = TraceableFunction(cluster.function, constants, instances, transfer)
         except Unsupported as error:
-            cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
+            cluster.refused = _reason(error)
             return cluster
         members = {item.name: getattr(cluster, item.name) for item in fields(cluster)}
         return CompiledCluster(**members, traceable=body)
@@ -78,7 +82,7 @@ class CompiledCluster(Cluster):
     kernels, by signature.
     """
 
-    traceable: TraceableFunction
+    traceable: TraceableFunction | RemoteFunction
     stopped_compiling: bool = False
     compiled: dict[InputSignature, CompiledFunction | None] = field(default_factory=dict)
     seen: dict[InputSignature, None] = field(default_factory=dict)
@@ -118,6 +122,10 @@ class CompiledCluster(Cluster):
             values = f"is {after}, was {before}" if before and after else "has another value"
             differences.append(f"constant {names[index]} {values}{origins[index]}")
         return "; ".join(differences) or "variables are shared differently"
+
+
+def _reason(error: Unsupported) -> str:
+    return f"{error.node}: {error.message}" if error.node else error.message
 
 
 def _origin(argument: str, tensor: Output) -> str:
@@ -211,7 +219,11 @@ class _XlaCall:
         return shapes, contents
 
     def compile(
-        self, step: Any, key: InputSignature, inputs: Sequence[Any], body: TraceableFunction
+        self,
+        step: Any,
+        key: InputSignature,
+        inputs: Sequence[Any],
+        body: TraceableFunction | RemoteFunction,
     ) -> CompiledFunction | None:
         """Compile a new signature; return None if NumPy kernels run it."""
         cluster = self.cluster
@@ -238,6 +250,16 @@ class _XlaCall:
                 compiled = body.compile(inputs, cluster.lengths.get(key), self.owner.cache)
             except CompilationFailed as error:
                 refused = str(error)
+            except UnknownCapacity:
+                raise
+            except ProcessLost as error:
+                if not self.owner.is_optional:
+                    raise
+                refused, self.owner.signatures.failed = error.message, error.message
+            except Unsupported as error:
+                cluster.refused, cluster.stopped_compiling = _reason(error), True
+                _store(cluster.compiled, key, None)
+                return None
         seconds = time.perf_counter() - start
         self.owner.signatures.compiled += 1
         self.record(step, key, inputs, compiled, seconds, refused)

@@ -36,6 +36,12 @@ def has_jax() -> bool:
     return find_spec("jax") is not None
 
 
+def require_jax() -> None:
+    """Raise Unsupported if the extra `xla` is not installed; jax is not imported."""
+    if not has_jax():
+        raise Unsupported("jax is not installed", hint=install_hint("xla"), code="CFG710")
+
+
 @cache
 def load_jax() -> Any:
     """Load and configure jax. Raises Unsupported if the extra is not installed."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple, NoReturn
@@ -11,8 +13,10 @@ from cfgraph.backends.xla.deferred_checks import all_hold, current_guard
 from cfgraph.backends.xla.tensor_lists import JaxTensorList, list_kernel
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
+from cfgraph.ops.families.constants import Const
 from cfgraph.ops.kernels.array_namespace import collected_checks, require
 from cfgraph.ops.opdef.facts import CallKind
 from cfgraph.ops.opdef.function_bodies import (
@@ -58,12 +62,41 @@ class JaxLine(NamedTuple):
     has_loops: bool
 
 
+# bytes of a constant that is an argument: an executable contains the smaller ones
+_MIN_WEIGHT_BYTES: Final = 1 << 16
+_WEIGHTS: Final[ContextVar[Mapping[Node, Any]]] = ContextVar("_WEIGHTS")
+
+
+@contextmanager
+def passed_weights(weights: Mapping[Node, Any]) -> Iterator[None]:
+    """Scope of a trace in which large constants are these arguments."""
+    token = _WEIGHTS.set(weights)
+    try:
+        yield
+    finally:
+        _WEIGHTS.reset(token)
+
+
+def is_weight(value: TensorValue) -> bool:
+    """True for a constant that is so large that it should be an argument."""
+    if value.dtype.kind in ("string", "variant", "resource"):
+        return False
+    array = value.array  # one that repeats an element has it once
+    return bool(array.nbytes >= _MIN_WEIGHT_BYTES and any(array.strides))
+
+
 def jax_line(
-    jax: Any, function: FunctionGraph, instances: FunctionInstances, *, guarded: bool = False
+    jax: Any,
+    function: FunctionGraph,
+    instances: FunctionInstances,
+    *,
+    guarded: bool = False,
+    weights: dict[Node, str] | None = None,
 ) -> JaxLine:
     """A function's body for jax to trace. Raises Unsupported, with the node, if impossible.
 
-    The loops of a `guarded` one look at the limits of `guarded_loops`, in checks.
+    The loops of a `guarded` one look at the limits of `guarded_loops`, in checks. Large constants
+    that need not be known are `passed_weights`; `weights` gets their nodes and functions.
     """
     order = execution_order(function)
     static = compile_time_nodes(order, lambda node, op: constant_slots(node, op, instances))
@@ -76,12 +109,17 @@ def jax_line(
     def bind(node: Node, op: type[Op]) -> Kernel:
         nonlocal has_checks, has_loops
         inner = called_functions(node, op, instances)
+        is_passed = weights is not None and issubclass(op, Const) and node not in static
+        if weights is not None and is_passed and is_weight(node.attr("value")):
+            weights[node] = function.name
+            return lambda: _WEIGHTS.get()[node]
         if not inner:
             on_lists = list_kernel(jax, node, op)
             has_checks |= on_lists is not None
             return on_lists or ordinary(node, op)
         lines = [
-            jax_line(jax, _without_effects(body), instances, guarded=guarded) for body in inner
+            jax_line(jax, _without_effects(body), instances, guarded=guarded, weights=weights)
+            for body in inner
         ]
         known_kernel = numpy_control_kernel(
             node, op, [compile_numpy(body, instances, pure_kernels(numpy_kernel)) for body in inner]

@@ -141,6 +141,12 @@ def require_bounded(function: FunctionGraph, instances: FunctionInstances) -> No
     current_limits().check_nodes(counts[function], function.name)
 
 
+def reachable_nodes(function: FunctionGraph, instances: FunctionInstances) -> Iterator[Node]:
+    """The nodes of a function and of those that it calls in loops, conditionals, and calls."""
+    for current, _ in _callees_first(function, instances):
+        yield from current.graph
+
+
 def _callees_first(
     function: FunctionGraph, instances: FunctionInstances
 ) -> Iterator[tuple[FunctionGraph, list[FunctionGraph]]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.backends.xla.compile import CompiledFunction, TraceableFunction
+from cfgraph.backends.xla.compile import TraceableFunction
 from cfgraph.backends.xla.jax_library import load_jax, xla_context
 from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.ir.function_graph import FunctionInstances
@@ -75,7 +75,7 @@ def test_a_body_accepts_and_returns_arrays_of_the_library() -> None:
     with xla_context():
         body = TraceableFunction(function, 0, instances, shared())
         inputs = [x, y[:, ::-1], np.int32(0)]  # other arrays are made contiguous first
-        a, x_out, s = CompiledFunction(body, inputs).run(inputs)
+        a, x_out, s = body.compile(inputs).run(inputs)
     assert type(a) is type(s) is Foreign
     assert x_out is x
     assert np.array_equal(a, np.full((4, 3), 3))

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.backends.xla import compile as jax_compile
-from cfgraph.backends.xla import stored_executables
+from cfgraph.backends.xla import compile_process
 from cfgraph.backends.xla import tier as xla_tier
 from cfgraph.backends.xla.compiled_cluster import Compilation
 from cfgraph.backends.xla.tier import Phase, RepeatedRun
@@ -24,11 +23,6 @@ from tests.runtime.compiled.test_code_cache import folder
 __all__ = ["at_once", "command", "folder"]
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
-
-
-@pytest.fixture(autouse=True)
-def _short_compilations_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_executables, "_MIN_SECONDS", 0.0)
 
 
 def compilation(run: Session) -> Compilation:
@@ -51,8 +45,6 @@ def executables(folder: Path) -> list[Path]:
 
 
 def test_a_second_session_reads_what_the_first_compiled(folder: Path) -> None:
-    from jax._src import compilation_cache
-
     (first, before), (second, after) = trained(folder), trained(folder)
     assert (before, after) == (False, True)
     for ours, expected in zip(second, first, strict=True):
@@ -60,7 +52,6 @@ def test_a_second_session_reads_what_the_first_compiled(folder: Path) -> None:
             np.testing.assert_array_equal(value, other)
     (file,) = executables(folder)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert compilation_cache._cache is None  # other code of the process stores nothing
 
 
 @pytest.mark.parametrize("how", ["mode", "bits", "length"])
@@ -81,29 +72,9 @@ def test_another_processor_has_its_own_executables(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained(folder)
-    monkeypatch.setattr(stored_executables, "_processor", lambda: "another")
+    monkeypatch.setattr(compile_process, "machine", lambda: ("another",))
     assert not trained(folder)[1]
     assert len(executables(folder)) == 2
-
-
-def test_large_constants_are_not_stored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax_compile, "_MOST_STORED_BYTES", 3)
-    assert [trained(folder)[1] for _ in range(2)] == [False, False]
-    assert not executables(folder)
-
-
-def test_a_program_with_a_cache_of_jax_keeps_it(folder: Path, tmp_path: Path) -> None:
-    import jax
-    from jax._src import compilation_cache
-
-    own = tmp_path / "jax"
-    jax.config.update("jax_compilation_cache_dir", str(own))
-    try:
-        trained(folder)
-    finally:
-        jax.config.update("jax_compilation_cache_dir", None)
-        compilation_cache.reset_cache()
-    assert not executables(folder)
 
 
 def test_commands_share_executables_unless_no_cache(

@@ -1,0 +1,61 @@
+"""The program that compiles, with a fault that a variable of the environment plants in a step."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from cfgraph.backends.xla import compile_program
+from tests.processes.misbehaving_program import FAULTS, take_memory
+
+# "STEP FAULT", and a file that exists after the fault if it happens once
+FAULT = "CFGRAPH_TEST_COMPILE_FAULT"
+ONCE = "CFGRAPH_TEST_COMPILE_FAULT_ONCE"
+STEPS = {
+    "import": "import_jax",
+    "trace": "trace_function",
+    "compile": "compile_lowered",
+    "time": "timed_calls",
+}
+
+
+def abort_in_fusion() -> None:
+    sys.stderr.write("F0000 instruction_fusion.cc:12] Check failed: planted\n")
+    sys.stderr.flush()
+    os.abort()
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    **FAULTS,
+    "exit without an error": lambda: os._exit(0),
+    "memory": lambda: [take_memory() for _ in range(8)],
+    "fusion": abort_in_fusion,
+    "slow": lambda: time.sleep(1.5),
+}
+
+
+def faulty(step: Callable[..., Any], kind: str, *arguments: Any) -> Any:
+    without_fusion = len(arguments) > 1 and bool(arguments[1])
+    if not (kind == "fusion" and without_fusion):
+        KINDS[kind]()
+    return step(*arguments)
+
+
+def end_after_the_answer(step: Callable[..., Any], kind: str, *arguments: Any) -> Any:
+    threading.Timer(0.002, KINDS[kind]).start()
+    return step(*arguments)
+
+
+def main(connection: int) -> None:
+    step, _, kind = os.environ[FAULT].partition(" ")
+    wrapper, name = faulty, STEPS.get(step, "compile_function")
+    if step == "load":
+        wrapper = end_after_the_answer
+    real = getattr(compile_program, name)
+    setattr(compile_program, name, partial(wrapper, real, kind))
+    compile_program.main(connection)

@@ -1,0 +1,122 @@
+"""A process of its own traces and compiles for XLA: its faults, and what its parent imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.backends.xla import compile_process
+from cfgraph.errors import ProcessLost
+from cfgraph.processes.child_process import ChildPool, ChildProcess
+from cfgraph.runtime.code_cache import CodeCache
+from cfgraph.runtime.session import Session
+from tests.backends.xla.faulty_compile_program import FAULT
+from tests.backends.xla.test_xla_tier import TRAINING, initialized, steps
+
+pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
+
+ENDINGS = {
+    "abort": "ended: SIGABRT: Check failed: planted",
+    "exit without an error": "ended: exit status 0",
+    "segfault": "ended: SIGSEGV",
+    "stop": "did nothing for",
+}
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Compilations start processes with the fault of the environment."""
+    program = replace(
+        compile_process._PROGRAM,
+        module="tests.backends.xla.faulty_compile_program",
+        idle_seconds=1.0,
+    )
+    pool = ChildPool(lambda: ChildProcess(program))
+    monkeypatch.setattr(compile_process, "_POOL", pool)
+    yield monkeypatch
+    pool.close()
+
+
+def variable(run: Session) -> Any:
+    ((_, found),) = run.state.variables()
+    return found.value
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [("compile", kind) for kind in ENDINGS]
+    + [pytest.param(step, "abort", marks=pytest.mark.slow) for step in ("import", "trace")],
+)
+def test_a_fault_of_the_process_is_an_error_where_xla_was_requested(
+    step: str, kind: str, faulty: pytest.MonkeyPatch
+) -> None:
+    faulty.setenv(FAULT, f"{step} {kind}")
+    run, start = initialized(TRAINING, engine="xla"), time.monotonic()
+    before = variable(run)
+    with pytest.raises(ProcessLost) as caught:
+        steps(run, 1)
+    assert caught.value.code == "CFG716"
+    assert ENDINGS[kind] in caught.value.message
+    assert time.monotonic() - start < 10
+    np.testing.assert_array_equal(variable(run), before)
+
+
+def test_a_compilation_that_dies_in_a_fusion_is_tried_without(faulty: pytest.MonkeyPatch) -> None:
+    faulty.setenv(FAULT, "compile fusion")
+    ours = steps(initialized(TRAINING, engine="xla"), 2)
+    expected = steps(initialized(TRAINING, engine="compiled"), 2)
+    np.testing.assert_allclose([x[0] for x in ours], [x[0] for x in expected], rtol=1e-5)
+
+
+WITHOUT_JAX = """
+import sys
+from tests.backends.xla.test_xla_tier import TRAINING, initialized, steps
+from tests.backends.xla.test_compile_process import LINEAR_ALGEBRA
+import cfgraph, numpy as np
+steps(initialized(TRAINING, engine="xla"), 2)
+run = cfgraph.Session(cfgraph.loads(LINEAR_ALGEBRA.encode(), "graph"), engine="xla")
+x = np.array([[4, 2], [2, 3]])
+(y,) = run.run("y", {"x": x.astype(np.float32)})
+np.testing.assert_allclose(y, np.linalg.cholesky(x) * 2, rtol=1e-6)
+clusters = run.cluster_runner.clusters.values()
+print([cluster.fused for cluster in clusters], "jax" in sys.modules)
+"""
+LINEAR_ALGEBRA = """
+x = Placeholder() {dtype=float32, shape=?}
+c = Cholesky(x)
+y = AddV2(c, c)
+"""
+
+
+def test_the_caller_imports_no_jax() -> None:
+    command = [sys.executable, "-c", WITHOUT_JAX]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == "[0] False\n"
+    assert ended.stderr == ""
+
+
+def test_constants_are_not_copied_into_the_executable(tmp_path: Path) -> None:
+    b = cfgraph.Builder()
+    x = b.placeholder("x", "float32", [256])
+    values = np.random.default_rng(0).standard_normal((2, 256, 256)).astype(np.float32)
+    y = x
+    for weight in values:
+        y = b.Tanh(b.MatMul(b.Reshape(y, b.const([1, 256])), b.const(weight)))
+    b.Identity(y, name="y")
+    run = Session(b.graph, engine="xla", cache=CodeCache(folder=tmp_path / "cache"))
+    for _ in range(2):
+        (y,) = run.run("y", {"x": np.ones(256, np.float32)})
+    expected = np.tanh(np.tanh(np.ones((1, 256), np.float32) @ values[0]) @ values[1])
+    np.testing.assert_allclose(y, expected, rtol=1e-4)
+    (file,) = (tmp_path / "cache").glob("*.xla")
+    assert file.stat().st_size < values[0].nbytes
