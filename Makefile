@@ -62,7 +62,8 @@ lint: .venv/ready-$(or $(EXTRAS),test)
 # what is generated and kept in git: indexes, man pages, schemas, and pages
 INDEXES := tests/test_extension_index.py tests/ops/test_op_index.py
 GENERATED := tests/cli/test_schemas.py tests/ops/test_declared_ops.py tests/test_man_pages.py \
-	tests/cli/test_configuration_schema.py tests/cli/test_configuration.py tests/test_ops_page.py tests/test_address.py
+	tests/cli/test_configuration_schema.py tests/cli/test_configuration.py tests/test_ops_page.py \
+	tests/test_address.py tests/test_api_page.py
 
 generate: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/python -m pytest -q --update $(INDEXES)

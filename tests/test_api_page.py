@@ -4,9 +4,22 @@ import re
 from pathlib import Path
 
 import cfgraph
+from tests.api_page import ENTRY, as_markdown
 
 
-def test_the_page_of_the_python_api_has_all_that_is_public(root: Path) -> None:
-    page = (root / "docs" / "api.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^::: cfgraph\.(\w+)$", page, flags=re.MULTILINE)
-    assert sorted(listed) == sorted(cfgraph.__all__)
+def test_the_page_of_the_python_api_has_all_that_is_public(root: Path, update: bool) -> None:
+    page = root / "docs" / "api.md"
+    text = as_markdown(page.read_text(encoding="utf-8"))
+    if update:
+        page.write_text(text, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == text, "make generate"
+    assert sorted(re.findall(ENTRY, text)) == sorted(cfgraph.__all__)
+
+
+def test_an_entry_says_how_to_call_and_what_for(root: Path) -> None:
+    text = (root / "docs" / "api.md").read_text(encoding="utf-8")
+    entry = text.partition("### load\n")[2].partition("###")[0]
+    assert "load(path, *, op_defs=())" in entry
+    assert "Read a graph from a file" in entry
+    session = text.partition("### Session\n")[2].partition("###")[0]
+    assert "- `run()`: " in session

@@ -40,6 +40,22 @@ def folder(page: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_the_folder_for_the_commands_of_pages_has_their_graphs(tmp_path: Path) -> None:
+    for name in ("fixtures", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    blocks = BLOCK.findall((ROOT / "docs" / "README.md").read_text())
+    (block,) = [block for kind, block in blocks if kind == "sh"]
+    for _ in range(2):
+        done = run([*RUN_BY["sh"], block], tmp_path)
+        assert done.returncode == 0, done.stderr
+    folder = tmp_path / "build" / "pages"
+    assert "/build/\n" in (ROOT / ".gitignore").read_text()
+    names = {file.name for file in folder.iterdir()}
+    files = [*(ROOT / "fixtures" / "graphs").glob("*.pb"), *SAMPLES.iterdir()]
+    assert {file.name for file in files} | {"fixtures", "docs"} == names
+    assert all(file.exists() for file in folder.iterdir())
+
+
 # the others are typed in `make sweep`
 SOON = ("edit", "guide", "format", "library", "usage")
 

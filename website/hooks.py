@@ -17,6 +17,8 @@ from website.command_pages import command_names, command_pages
 from website.transcripts import ROOT
 
 _CODES: Final = "cfgraph/analysis/codes.toml"
+_API: Final = "api.md"
+_API_ENTRY: Final = re.compile(r"^### (\w+)\n(?:(?!#).*\n)*", flags=re.MULTILINE)
 # pages of the site by their sources, those of docs/ apart
 _PAGES: Final = {
     "CHANGELOG.md": "changelog.md",
@@ -89,6 +91,9 @@ _LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Let links to files of the repository lead to their pages, or be plain text."""
     path = page.file.src_uri
+    if path == _API:
+        # the whole documentation of each name, in place of its summary
+        markdown = _API_ENTRY.sub(r"::: cfgraph.\1\n\n", markdown)
     source = _SOURCES.get(path, f"docs/{path}")
     return _LINK.sub(lambda match: _redirected(match, source, path), markdown)
 
