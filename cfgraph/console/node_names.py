@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from cfgraph.analysis.inner_nodes import InnerNode, find_inner_node, inner_nodes
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.cli.configuration import is_configured
 from cfgraph.cli.json_output import add_member
 from cfgraph.cli.name_scopes import ELLIPSIS
@@ -60,6 +61,35 @@ class NodeNames:
         """The name of a node or a tensor, FUNCTION/NODE for one of a function, as above."""
         return self._complete(text, lambda node: node.qualified_name)
 
+    def loop(self, text: str) -> str | None:
+        """The path of the only loop with an end, unless it is the path or name of one; else None.
+
+        Raises UsageError for the end of several paths.
+        """
+        paths = [frame.path for frame in frames(self.graph).all[1:] if not frame.has_name(text)]
+        start, end = _start_and_end(text.removeprefix("/"))
+        found = [path for path in paths if _has_end(path, f"/{start}", end)]
+        if len(found) > 1:
+            raise _ambiguous_error(text, found)
+        for path in found:
+            self._note(text, path)
+            return path
+        return None
+
+    def first_call(self, function: str, node: str) -> str | None:
+        """The name in a run of a node of a function, where it is called first; None if never.
+
+        Calls that the outputs of the signature need come first. The graph has no `function` name.
+        """
+        if not function:
+            return node
+        needed = ancestors(self.graph, self._outputs)
+        for nodes in (needed, self.graph):
+            for inner in inner_nodes(self.graph, nodes):
+                if inner.function == function and inner.body.name == node:
+                    return inner.name
+        return None
+
     def _complete(self, text: str, title: Callable[[InnerNode], str] | None) -> str | None:
         base, colon, port = text.removeprefix("^").rpartition(":")
         if not port.isdigit():
@@ -85,15 +115,13 @@ class NodeNames:
     def _only_match(self, base: str, title: Callable[[InnerNode], str] | None) -> str | None:
         if base.partition("/")[0] in self.graph.functions:
             return None
-        start, _, end = base.replace(_ASCII_ELLIPSIS, ELLIPSIS).rpartition(f"{ELLIPSIS}/")
+        start, end = _start_and_end(base)
         names = self._matches(start, end, self.graph, title)
         if len(names) > 1:
             needed = ancestors(self.graph, self._outputs) if self._outputs else self.graph
             names = self._matches(start, end, needed, title, needed=True) or names
         if len(names) > 1:
-            message = f"{base!r} is the end of {len(names)} names"
-            hint = f"write more of one: {first_names(names, _MAX_LISTED)}"
-            raise UsageError(message, hint=hint)
+            raise _ambiguous_error(base, names)
         if names and not self._short:
             message = f"no node {base!r} in the graph"
             raise UsageError(message, hint=f"write the complete name, {names[0]!r}")
@@ -108,15 +136,27 @@ class NodeNames:
         *,
         needed: bool = False,
     ) -> list[str]:
-        tail = f"/{end}"
-
         def matches() -> Iterator[str]:
             for node in nodes:
-                name = node.name
-                if name == start + end or (name.endswith(tail) and name.startswith(start)):
-                    yield name
+                if node.name == start + end or _has_end(node.name, start, end):
+                    yield node.name
             for inner in inner_nodes(self.graph, nodes, needed=needed) if title else ():
-                if title and inner.name.endswith(tail) and inner.name.startswith(start):
+                if title and _has_end(inner.name, start, end):
                     yield title(inner)
 
         return list(dict.fromkeys(matches()))
+
+
+def _start_and_end(text: str) -> tuple[str, str]:
+    """The scopes before the ellipsis of a text, and the end of the name."""
+    start, _, end = text.replace(_ASCII_ELLIPSIS, ELLIPSIS).rpartition(f"{ELLIPSIS}/")
+    return start, end
+
+
+def _has_end(name: str, start: str, end: str) -> bool:
+    return name.endswith(f"/{end}") and name.startswith(start)
+
+
+def _ambiguous_error(text: str, names: Sequence[str]) -> UsageError:
+    message = f"{text!r} is the end of {len(names)} names"
+    return UsageError(message, hint=f"write more of one: {first_names(names, _MAX_LISTED)}")

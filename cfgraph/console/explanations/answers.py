@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cfgraph.analysis.explain import Explanation, UnconditionalWork
 from cfgraph.analysis.findings import Code
+from cfgraph.analysis.loops.loop_state import LoopStateVariable
 from cfgraph.console.documents import CompilationReport, Module
 from cfgraph.reports import (
     Count,
@@ -54,6 +55,12 @@ class LoopReport(Record):
     parallel_iterations: Count
     verdict: str
     run: IterationsReport | None
+    #: The node that calls the functions of the loop; null for a loop of primitives.
+    node: Maybe[str]
+    #: The iterations, if the graph decides them; a bound if data may end the loop earlier.
+    trip_count: Maybe[Count]
+    trip_count_is_exact: Maybe[bool]
+    variables: Sequence[LoopStateVariable]
 
 
 class FunctionResults(Record):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,10 +19,12 @@ from cfgraph.analysis.explain import (
 from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.loop_state import LoopStateVariable, call_variables, frame_variables
+from cfgraph.analysis.loops.while_loop import static_trip_count
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import OutputTable, Page, page
+from cfgraph.cli.output import OutputTable, Page, page, report_table
 from cfgraph.cli.transform_options import RunInputs
 from cfgraph.console.explanations.answers import (
     BusiestDevice,
@@ -36,21 +38,26 @@ from cfgraph.console.explanations.answers import (
 )
 from cfgraph.console.explanations.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
+from cfgraph.console.node_names import NodeNames
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.views.modules import ModuleExplanation, is_module
 from cfgraph.console.views.node_facts import op_description
 from cfgraph.console.views.selection import GraphView, find_node
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_implementation
 from cfgraph.ir.names import first_names
+from cfgraph.ir.node import node_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.units import format_duration
-from cfgraph.ops.opdef.op import role_of
-from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.ops.opdef.op import function_calls, role_of
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.reports import Column
+from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.preparation.run_passes import lowered_copy
 from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
@@ -80,6 +87,9 @@ class LoopExplanation:
     cycle: CriticalCycle
     cost: Callable[[Node], float]
     measured: IterationTimes | None
+    variables: Sequence[LoopStateVariable]
+    trips: tuple[int, bool] | None
+    node: str | None = None
 
     def report(self) -> LoopReport:
         """Return the member `loop` of the document; times are nanoseconds."""
@@ -97,6 +107,10 @@ class LoopExplanation:
             parallel_iterations=cycle.parallel,
             verdict=self.verdict,
             run=None if self.measured is None else _iterations_report(self.measured),
+            node=self.node,
+            trip_count=None if self.trips is None else self.trips[0],
+            trip_count_is_exact=None if self.trips is None else self.trips[1],
+            variables=self.variables,
         )
 
     @property
@@ -123,6 +137,11 @@ class LoopExplanation:
         out.heading(cycle.frame.path, f"loop with {len(cycle.frame.nodes)} nodes")
         out.line(f"  {self.verdict}", "bold")
         out.facts(self._rows())
+        if self.variables:
+            out.line()
+            out.heading("variables", "as an iteration reads and returns them")
+            names = ("index", "name", "type", "role", "updated")
+            out.table(report_table(LoopStateVariable, self.variables, *names))
         if not cycle.chain:
             return
         out.line()
@@ -146,6 +165,7 @@ class LoopExplanation:
         rounds = "" if cycle.rounds < 2 else f", spanning {cycle.rounds} iterations"
         share = f"per iteration (estimated): {_percent(cycle.share)} of its work{rounds}"
         rows = [
+            ("iterations", *self._trip_count()),
             ("critical cycle", cycle_time, share),
             ("whole iteration", work_time, "estimated from ops and shapes, on one device"),
             ("in flight", str(cycle.parallel), "iterations at most (parallel_iterations)"),
@@ -153,6 +173,12 @@ class LoopExplanation:
         if self.measured is not None:
             rows += _iteration_rows(self.measured)
         return rows
+
+    def _trip_count(self) -> tuple[str, str]:
+        if self.trips is None:
+            return "?", "a run decides"
+        count, is_exact = self.trips
+        return (str(count), "") if is_exact else (f"≤ {count}", "a run may end the loop earlier")
 
 
 def _iteration_rows(measured: IterationTimes) -> list[tuple[str, str, str]]:
@@ -185,8 +211,8 @@ def explain_loop(
 
     Raises UsageError if there is no such loop, and the errors of a run.
     """
-    loop_frames = frames(graph)
-    estimates, costs = CostEstimates(infer_shapes(graph), loop_frames), Costs()
+    loop_frames, shapes = frames(graph), infer_shapes(graph)
+    estimates, costs = CostEstimates(shapes, loop_frames), Costs()
 
     def cost(node: Node) -> float:
         kind = costs.kind_of(node.device)
@@ -196,7 +222,41 @@ def explain_loop(
         return costs.seconds(kind, *estimates.work(node)) + waits
 
     answer = critical_cycle(graph, path, cost)
-    return LoopExplanation(answer, cost, iterations and iterations(answer.frame))
+    measured = iterations and iterations(answer.frame)
+    variables = frame_variables(answer.frame, shapes)
+    return LoopExplanation(answer, cost, measured, variables, _trips(answer.frame, shapes))
+
+
+def _trips(frame: Frame, shapes: StaticShapes) -> tuple[int, bool] | None:
+    """The iterations of a loop, and whether they are exact; None if they are not static."""
+    cond = frame.loop_cond
+    count = None if cond is None else static_trip_count(cond, shapes)
+    if cond is None or count is None:
+        return None
+    return count, static_trip_count(cond, shapes, exact=True) == count
+
+
+def explain_functional_loop(
+    names: NodeNames,
+    view: GraphView,
+    node: Node,
+    iterations: Callable[[Frame], IterationTimes] | None = None,
+) -> LoopExplanation | None:
+    """Explain a node that calls functions for each iteration, as a loop of the lowered graph.
+
+    None if nothing calls the function that has the node. Raises as `explain_loop`.
+    """
+    name = names.first_call(view.name, node.name)
+    if name is None:
+        return None
+    graph = names.graph
+    lowered = lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph
+    path = next((frame.path for frame in frames(lowered).all if frame.name == name), None)
+    if path is None:
+        return None
+    explained = explain_loop(lowered, path, iterations)
+    variables = call_variables(node, view.caller or graph)
+    return replace(explained, variables=variables, node=view.title(node))
 
 
 def item_name(item: Item) -> str:
@@ -314,8 +374,19 @@ def explain_subject(
     require_single_stdin(source, inputs.feed)
     names = signature_names(source, inputs.signature, inputs.variables)
     runs = None if make_runs is None else make_runs(source, names)
-    explained = _explain(source.graph, names.tensor(subject), runs, full, find_line)
+    subject = _complete_subject(source.graph, names, subject)
+    explained = _explain(names.nodes, subject, runs, full, find_line)
     print_explanation(source, *explained, json=json, color=color)
+
+
+def _complete_subject(graph: Graph, names: SignatureNames, subject: str) -> str:
+    """The name of a loop or node; loops of functions may be named by the path that a run prints."""
+    if any(frame.has_name(subject) for frame in frames(graph).all[1:]):
+        return subject
+    name = subject.removeprefix("/")
+    loop = None if node_name(name) in graph else names.nodes.loop(subject)
+    complete = loop or names.tensor(name)
+    return subject if complete == name else complete
 
 
 def print_explanation(
@@ -331,18 +402,24 @@ def print_explanation(
 
 
 def _explain(
-    graph: Graph,
+    names: NodeNames,
     subject: str,
     runs: ExplainedRuns | None,
     full: bool,
     find_line: LineFinder | None,
 ) -> tuple[str, PrintedAnswer]:
+    graph = names.graph
     if is_loop(graph, subject):
         if find_line is not None:
             raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
         measure = None if runs is None else runs.iterations
         return "loop", explain_loop(graph, subject, measure)
     selection = find_node(GraphView(graph), subject.removeprefix("^"))
+    if find_line is None and is_functional_loop(selection.nodes[0]):
+        measure = None if runs is None else runs.iterations
+        loop = explain_functional_loop(names, selection.view, selection.nodes[0], measure)
+        if loop is not None:
+            return "loop", loop
     module = None
     if is_module(selection.nodes[0]):
         title = selection.view.title(selection.nodes[0])
@@ -368,6 +445,11 @@ def is_loop(graph: Graph, subject: str) -> bool:
         return False
     named = any(frame.has_name(subject) for frame in frames(graph).all[1:])
     return named or subject.startswith("/")
+
+
+def is_functional_loop(node: Node | BodyNode) -> bool:
+    """True for a node that calls a function for each iteration."""
+    return function_calls(node.op).kind in ("while", "for")
 
 
 def _unconditional_work(graph: Graph, node: Node) -> UnconditionalWork | None:

@@ -162,7 +162,7 @@ class ExplainedRuns:
         while chain[0].parent is not None and chain[0].parent.parent is not None:
             chain.insert(0, chain[0].parent)
         times = IterationTimes([item.name for item in chain])
-        defaults = Fetches(graph)
+        defaults = Fetches(graph, self.names.outputs)
         defaults.default()
         require_feeds(graph, defaults.tensors, [], {graph.tensor(name) for name in feeds})
         names = [item.name for item in defaults.tensors]

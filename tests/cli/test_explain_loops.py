@@ -1,0 +1,101 @@
+"""`explain GRAPH LOOP`: variables, trip count, and loops that are nodes of functions."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.build.builder import Builder
+from tests.command_fixtures import Command
+
+LOOP = "StatefulPartitionedCall_1/StatefulPartitionedCall/sequential_1/lstm_1/while"
+ROLES = [
+    (0, "loop_counter", "counter, +1 per iteration"),
+    (2, "time", "counter, +1 per iteration"),
+    (3, "TensorArrayV2_1", "list that collects variable 4"),
+    (4, "zeros", "state, collected by variable 3"),
+    (5, "zeros_1", "state"),
+]
+
+
+@pytest.fixture(scope="module")
+def lstm(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SavedModel of Keras whose loop is in a function that another function calls."""
+    folder = tmp_path_factory.mktemp("models")
+    shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", folder)
+    return folder / "lstm"
+
+
+def roles(loop: dict[str, Any]) -> list[tuple[int, str, str]]:
+    return [
+        (variable["index"], variable["name"], variable["role"])
+        for variable in loop["variables"]
+        if variable["role"] != "unchanged"
+    ]
+
+
+@pytest.mark.parametrize("name", ["sequential_1/lstm_1/while", f"/{LOOP}", "lstm_1/while"])
+def test_a_loop_of_a_function_has_the_name_that_show_prints(
+    command: Command, lstm: Path, name: str
+) -> None:
+    loop = command("explain", lstm, name, "--json").json["result"]["loop"]
+    assert loop["node"] == "__inference___call___709/sequential_1/lstm_1/while"
+    assert loop["frame"] == f"/{LOOP}"
+    assert (loop["trip_count"], loop["trip_count_is_exact"]) == (6, True)
+    assert len(loop["variables"]) == 10
+    assert roles(loop) == ROLES
+    hidden = loop["variables"][4]
+    assert (hidden["type"], hidden["initial"], hidden["updated"]) == (
+        "float32[?,8]",
+        "sequential_1/lstm_1/zeros:0",
+        "sequential_1/lstm_1/while/lstm_cell_1/mul_2:0",
+    )
+    assert "about 4.0 iterations can overlap" in loop["verdict"]
+
+
+def test_the_loop_means_the_same_once_it_is_lowered(command: Command, lstm: Path) -> None:
+    graph = cfgraph.load(lstm)
+    cfgraph.lower(graph)
+    cfgraph.save(graph, lstm / "lowered.pb")
+    loop = command("explain", lstm / "lowered.pb", f"/{LOOP}", "--json").json["result"]["loop"]
+    assert [role for _, _, role in roles(loop)] == [
+        "counter, +1 per iteration",
+        "counter, +1 per iteration",
+        "list that collects variable 4",
+        "state, collected by variable 3",
+        "state",
+    ]
+    assert "node" not in loop
+
+
+def test_a_loop_of_a_function_runs_in_virtual_time(command: Command, lstm: Path) -> None:
+    feed = ("--feed", "keras_tensor=f32[1,6,4]:zeros")
+    loop = command("explain", lstm, "lstm_1/while", *feed, "--json").json["result"]["loop"]
+    assert loop["run"]["iterations"] == 7
+
+
+def test_data_may_end_a_loop_before_its_bound(command: Command, tmp_path: Path) -> None:
+    b = Builder()
+    x = b.placeholder("x", "float32", [])
+    b.while_loop(lambda i, y: b.LogicalAnd(i < 9, y < x), lambda i, y: (i + 1, y * 2.0), (0, 1.0))
+    cfgraph.save(b.graph, tmp_path / "bound.pb")
+    (loop,) = [node.name for node in b.graph if node.op.endswith("While")]
+    done = command("explain", tmp_path / "bound.pb", loop, "--json").json["result"]["loop"]
+    assert (done["trip_count"], done["trip_count_is_exact"]) == (9, False)
+    assert [role for _, _, role in roles(done)] == ["counter, +1 per iteration", "state"]
+    text = command("explain", tmp_path / "bound.pb", loop).out
+    assert "≤ 9" in text
+
+
+def test_the_end_of_two_loops_lists_them(command: Command, lstm: Path) -> None:
+    graph = cfgraph.load(lstm)
+    cfgraph.lower(graph)
+    cfgraph.save(graph, lstm / "lowered.pb")
+    done = command("explain", lstm / "lowered.pb", "lstm_1/while")
+    assert done.code == 2
+    assert f"/{LOOP}" in done.err
+    assert command("explain", lstm / "lowered.pb", "StatefulPartitionedCall_1/…/while").code == 0
