@@ -16,7 +16,8 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import NUMERIC, Variable
-from cfgraph.ops.opdef.facts import SideEffects
+from cfgraph.ops.kernels.array_namespace import defer_check, is_gpu_namespace
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 
 # elements that are updated at once
@@ -30,7 +31,7 @@ class UpdateRule(Op, abstract=True):
     `name:type`; `options` are attributes. `signs` lists the inputs that must be `positive`,
     `non-negative`, or `non-positive`; `signs_of_sparse` restricts this check to the sparse forms.
     `update(x)` reads variable, slots, inputs, and options as attributes of `x`, and assigns the new
-    values of `x.var` and the slots. It must not change arrays in place.
+    values of `x.var` and the slots, computed by `x.xp`. It must not change arrays in place.
     """
 
     effects = SideEffects(stateful=True)
@@ -39,8 +40,14 @@ class UpdateRule(Op, abstract=True):
     options: ClassVar[str] = ""
     signs: ClassVar[Mapping[str, str]] = {}
     signs_of_sparse: ClassVar[bool] = False
+    # kinds of types for which TensorFlow's XLA compiles the form ResourceApply
+    compiled_kinds: ClassVar[str] = "fc"
     update: ClassVar[Callable[..., None]]
     shape = staticmethod(lambda context: [context.inputs[0]] * context.output_count)
+
+
+_INTEGERS: Final = "int8, int16, int32, int64, uint8, uint16, uint32, uint64"
+_COMPLEX: Final = "complex64, complex128"
 
 
 def register_forms(*prefixes: str) -> Callable[[type[UpdateRule]], type[UpdateRule]]:
@@ -50,12 +57,15 @@ def register_forms(*prefixes: str) -> Callable[[type[UpdateRule]], type[UpdateRu
         for prefix in prefixes:
             form = SparseUpdate if "Sparse" in prefix else DenseUpdate
             cell = "resource" if "Resource" in prefix else "Ref(T)"
-            facts = {
+            facts: dict[str, Any] = {
                 "__doc__": rule.__doc__,
                 "__module__": rule.__module__,
                 "signature": _signature(rule, cell, sparse=form is SparseUpdate),
                 "attrs": _attrs(rule, sparse=form is SparseUpdate),
             }
+            if prefix == "ResourceApply" and rule.compiled_kinds:
+                types = _INTEGERS if "c" in rule.compiled_kinds else f"{_INTEGERS}, {_COMPLEX}"
+                facts["compilation"] = CompilerSupport(compiled=True, uncompiled_types=types)
             type(prefix + rule.__name__, (form, rule), facts)
         return rule
 
@@ -96,13 +106,15 @@ def _options(rule: type[UpdateRule], node: Node) -> Mapping[str, Any]:
     return {name: node.attr(name) for name in names}
 
 
-def _update_function(rule: type[UpdateRule], node: Node) -> Callable[..., list[Any]]:
+def _update_function(
+    rule: type[UpdateRule], node: Node, xp: ModuleType
+) -> Callable[..., list[Any]]:
     """The rule of a node as a function from cell values and inputs to new cell values."""
     cells, options, update = _cell_names(rule), _options(rule, node), rule.update
     names = [*cells, *(name.partition(":")[0] for name in rule.inputs.split())]
 
     def updated(*values: Any) -> list[Any]:
-        x = SimpleNamespace(**options, **dict(zip(names, values, strict=True)))
+        x = SimpleNamespace(xp=xp, **options, **dict(zip(names, values, strict=True)))
         update(x)
         return [getattr(x, name) for name in cells]
 
@@ -115,8 +127,13 @@ def _gradient_slot(rule: type[UpdateRule]) -> int:
     return next(slot for slot, name in enumerate(names) if name in ("grad", "delta"))
 
 
-def _check_signs(rule: type[UpdateRule], options: Mapping[str, Any], *, sparse: bool) -> Kernel:
-    """A check that raises OpError unless the inputs have the signs that the rule requires."""
+def _check_signs(
+    rule: type[UpdateRule], options: Mapping[str, Any], xp: ModuleType, *, sparse: bool
+) -> Kernel:
+    """A check that raises OpError unless the inputs have the signs that the rule requires.
+
+    It is deferred for values that are traced.
+    """
     names = [name.partition(":")[0] for name in rule.inputs.split()]
     first = len(_cell_names(rule))
     signs = dict(rule.signs)
@@ -130,7 +147,10 @@ def _check_signs(rule: type[UpdateRule], options: Mapping[str, Any], *, sparse: 
 
     def check(inputs: Sequence[Any]) -> None:
         for slot, (name, is_valid, sign) in required.items():
-            if not is_valid(inputs[slot]):
+            valid = is_valid(inputs[slot])
+            if xp is not np and not is_gpu_namespace(xp):
+                defer_check(xp.asarray(valid).all)
+            elif not valid:
                 raise OpError(f"{name} is not a {sign} scalar: {inputs[slot]}")
 
     return check
@@ -159,11 +179,11 @@ class DenseUpdate(UpdateRule, abstract=True):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        update, count = _update_function(cls, node), len(_cell_names(cls))
+        update, count = _update_function(cls, node, xp), len(_cell_names(cls))
         if xp is np:
             update = _in_blocks(update, count)
         grad_at, returns = _gradient_slot(cls), bool(cls.parsed().outputs)
-        check = _check_signs(cls, _options(cls, node), sparse=False)
+        check = _check_signs(cls, _options(cls, node), xp, sparse=False)
 
         def apply(step: Any, *inputs: Any) -> Any:
             check(inputs)
@@ -206,9 +226,9 @@ class SparseUpdate(UpdateRule, abstract=True):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        update, count = _update_function(cls, node), len(_cell_names(cls))
+        update, count = _update_function(cls, node, xp), len(_cell_names(cls))
         grad_at, returns = _gradient_slot(cls), bool(cls.parsed().outputs)
-        check = _check_signs(cls, _options(cls, node), sparse=True)
+        check = _check_signs(cls, _options(cls, node), xp, sparse=True)
 
         def apply(step: Any, *inputs: Any) -> Any:
             check(inputs)

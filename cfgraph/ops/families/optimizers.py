@@ -26,6 +26,7 @@ class Momentum(UpdateRule, abstract=True):
 
     slots = "accum"
     inputs = "lr grad momentum"
+    compiled_kinds = "f"
     options = "use_nesterov: bool = false"
 
     @staticmethod
@@ -64,11 +65,11 @@ class Adam(UpdateRule, abstract=True):
 
     @staticmethod
     def update(x: Any) -> None:
-        alpha = x.lr * np.sqrt(1 - x.beta2_power) / (1 - x.beta1_power)
+        alpha = x.lr * x.xp.sqrt(1 - x.beta2_power) / (1 - x.beta1_power)
         x.m = x.m + (x.grad - x.m) * (1 - x.beta1)
         x.v = x.v + (x.grad * x.grad - x.v) * (1 - x.beta2)
         mean = x.grad * (1 - x.beta1) + x.m * x.beta1 if x.use_nesterov else x.m
-        x.var = x.var - mean * alpha / (np.sqrt(x.v) + x.epsilon)
+        x.var = x.var - mean * alpha / (x.xp.sqrt(x.v) + x.epsilon)
 
 
 @register_forms("ResourceApply")
@@ -76,15 +77,16 @@ class AdamWithAmsgrad(UpdateRule, abstract=True):
     """Adam with the running maximum of the mean squared gradient (AMSGrad)."""
 
     slots = "m v vhat"
+    compiled_kinds = ""
     inputs = "beta1_power beta2_power lr beta1 beta2 epsilon grad"
 
     @staticmethod
     def update(x: Any) -> None:
-        alpha = x.lr * np.sqrt(1 - x.beta2_power) / (1 - x.beta1_power)
+        alpha = x.lr * x.xp.sqrt(1 - x.beta2_power) / (1 - x.beta1_power)
         x.m = x.m + (x.grad - x.m) * (1 - x.beta1)
         x.v = x.v + (x.grad * x.grad - x.v) * (1 - x.beta2)
-        x.vhat = np.maximum(x.vhat, x.v)
-        x.var = x.var - x.m * alpha / (np.sqrt(x.vhat) + x.epsilon)
+        x.vhat = x.xp.maximum(x.vhat, x.v)
+        x.var = x.var - x.m * alpha / (x.xp.sqrt(x.vhat) + x.epsilon)
 
 
 @register_forms(*DENSE_FORMS)
@@ -93,11 +95,12 @@ class AdaMax(UpdateRule, abstract=True):
 
     slots = "m v"
     inputs = "beta1_power lr beta1 beta2 epsilon grad"
+    compiled_kinds = "f"
 
     @staticmethod
     def update(x: Any) -> None:
         x.m = x.m + (x.grad - x.m) * (1 - x.beta1)
-        x.v = np.maximum(x.beta2 * x.v, abs(x.grad))
+        x.v = x.xp.maximum(x.beta2 * x.v, abs(x.grad))
         x.var = x.var - x.lr / (1 - x.beta1_power) * (x.m / (x.v + x.epsilon))
 
 
@@ -111,7 +114,7 @@ class RMSProp(UpdateRule, abstract=True):
     @staticmethod
     def update(x: Any) -> None:
         x.ms = x.ms + (x.grad * x.grad - x.ms) * (1 - x.rho)
-        x.mom = x.mom * x.momentum + x.grad * x.lr / np.sqrt(x.ms + x.epsilon)
+        x.mom = x.mom * x.momentum + x.grad * x.lr / x.xp.sqrt(x.ms + x.epsilon)
         x.var = x.var - x.mom
 
 
@@ -126,7 +129,7 @@ class CenteredRMSProp(UpdateRule, abstract=True):
     def update(x: Any) -> None:
         x.ms = x.ms + (x.grad * x.grad - x.ms) * (1 - x.rho)
         x.mg = x.mg + (x.grad - x.mg) * (1 - x.rho)
-        x.mom = x.mom * x.momentum + x.grad * x.lr / np.sqrt(x.ms - x.mg * x.mg + x.epsilon)
+        x.mom = x.mom * x.momentum + x.grad * x.lr / x.xp.sqrt(x.ms - x.mg * x.mg + x.epsilon)
         x.var = x.var - x.mom
 
 
@@ -136,11 +139,12 @@ class AddSign(UpdateRule, abstract=True):
 
     slots = "m"
     inputs = "lr alpha sign_decay beta grad"
+    compiled_kinds = "f"
 
     @staticmethod
     def update(x: Any) -> None:
         x.m = x.m * x.beta + x.grad * (1 - x.beta)
-        agree = np.sign(x.grad) * np.sign(x.m)
+        agree = x.xp.sign(x.grad) * x.xp.sign(x.m)
         x.var = x.var - x.lr * (x.alpha + x.sign_decay * agree) * x.grad
 
 
@@ -150,12 +154,13 @@ class PowerSign(UpdateRule, abstract=True):
 
     slots = "m"
     inputs = "lr logbase sign_decay beta grad"
+    compiled_kinds = "f"
 
     @staticmethod
     def update(x: Any) -> None:
         x.m = x.m * x.beta + x.grad * (1 - x.beta)
-        agree = np.sign(x.grad) * np.sign(x.m)
-        x.var = x.var - x.lr * np.exp(x.logbase * x.sign_decay * agree) * x.grad
+        agree = x.xp.sign(x.grad) * x.xp.sign(x.m)
+        x.var = x.var - x.lr * x.xp.exp(x.logbase * x.sign_decay * agree) * x.grad
 
 
 _SHRINK_SIGNS: Final = {"lr": "positive", "l1": "non-negative", "l2": "non-negative"}
@@ -174,7 +179,7 @@ class Adagrad(UpdateRule, abstract=True):
     def update(x: Any) -> None:
         if x.update_slots:
             x.accum = x.accum + x.grad * x.grad
-        x.var = x.var - x.grad * x.lr / np.sqrt(x.accum)
+        x.var = x.var - x.grad * x.lr / x.xp.sqrt(x.accum)
 
 
 @register_forms(*ALL_FORMS)
@@ -189,7 +194,7 @@ class AdagradV2(UpdateRule, abstract=True):
     def update(x: Any) -> None:
         if x.update_slots:
             x.accum = x.accum + x.grad * x.grad
-        x.var = x.var - x.grad * x.lr / (np.sqrt(x.accum) + x.epsilon)
+        x.var = x.var - x.grad * x.lr / (x.xp.sqrt(x.accum) + x.epsilon)
 
 
 @register_forms(*ALL_FORMS)
@@ -202,7 +207,7 @@ class Adadelta(UpdateRule, abstract=True):
     @staticmethod
     def update(x: Any) -> None:
         x.accum = x.accum * x.rho + x.grad * x.grad * (1 - x.rho)
-        change = np.sqrt(x.accum_update + x.epsilon) / np.sqrt(x.accum + x.epsilon) * x.grad
+        change = x.xp.sqrt(x.accum_update + x.epsilon) / x.xp.sqrt(x.accum + x.epsilon) * x.grad
         x.accum_update = x.accum_update * x.rho + change * change * (1 - x.rho)
         x.var = x.var - change * x.lr
 
@@ -215,7 +220,7 @@ class ProximalGradientDescent(UpdateRule, abstract=True):
 
     @staticmethod
     def update(x: Any) -> None:
-        x.var = _shrink(x.var - x.delta * x.alpha, x.alpha, x.l1, x.l2)
+        x.var = _shrink(x, x.var - x.delta * x.alpha, x.alpha)
 
 
 @register_forms(*ALL_FORMS)
@@ -229,14 +234,17 @@ class ProximalAdagrad(UpdateRule, abstract=True):
     @staticmethod
     def update(x: Any) -> None:
         x.accum = x.accum + x.grad * x.grad
-        rate = x.lr / np.sqrt(x.accum)
-        x.var = _shrink(x.var - x.grad * rate, rate, x.l1, x.l2)
+        rate = x.lr / x.xp.sqrt(x.accum)
+        x.var = _shrink(x, x.var - x.grad * rate, rate)
 
 
-def _shrink(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
-    if l1 > 0:
-        value = np.sign(value) * np.maximum(abs(value) - rate * l1, 0)
-    return value / (1 + l2 * rate)
+def _shrink(x: Any, value: Any, rate: Any) -> Any:
+    return _toward_zero(x, value, rate * x.l1) / (1 + x.l2 * rate)
+
+
+def _toward_zero(x: Any, value: Any, step: Any) -> Any:
+    """The value moved toward zero by a step, if there is l1 shrinkage."""
+    return x.xp.where(x.l1 > 0, x.xp.sign(value) * x.xp.maximum(abs(value) - step, 0), value)
 
 
 @register_forms(*ALL_FORMS)
@@ -245,16 +253,15 @@ class AdagradDA(UpdateRule, abstract=True):
 
     slots = "gradient_accumulator gradient_squared_accumulator"
     inputs = "grad lr l1 l2 global_step:int64"
+    compiled_kinds = "f"
 
     @staticmethod
     def update(x: Any) -> None:
-        step = x.lr.dtype.type(x.global_step)
+        step = x.xp.asarray(x.global_step).astype(x.lr.dtype)
         x.gradient_accumulator = x.gradient_accumulator + x.grad
         x.gradient_squared_accumulator = x.gradient_squared_accumulator + x.grad * x.grad
-        shrunk = x.gradient_accumulator
-        if x.l1 > 0:
-            shrunk = np.sign(shrunk) * np.maximum(abs(shrunk) - x.l1 * step, 0)
-        x.var = -(shrunk * x.lr) / (x.l2 * step * x.lr + np.sqrt(x.gradient_squared_accumulator))
+        shrunk = _toward_zero(x, x.gradient_accumulator, x.l1 * step)
+        x.var = -(shrunk * x.lr) / (x.l2 * step * x.lr + x.xp.sqrt(x.gradient_squared_accumulator))
 
 
 @register_forms(*ALL_FORMS)
@@ -263,6 +270,7 @@ class Ftrl(UpdateRule, abstract=True):
 
     slots = "accum linear"
     inputs = "grad lr l1 l2 lr_power"
+    compiled_kinds = "f"
     options = "multiply_linear_by_lr: bool = false"
     signs = _FTRL_SIGNS
     signs_of_sparse = True
@@ -278,6 +286,7 @@ class FtrlV2(UpdateRule, abstract=True):
 
     slots = "accum linear"
     inputs = "grad lr l1 l2 l2_shrinkage lr_power"
+    compiled_kinds = "f"
     options = "multiply_linear_by_lr: bool = false"
     signs = _FTRL_SIGNS
     signs_of_sparse = True
@@ -289,16 +298,18 @@ class FtrlV2(UpdateRule, abstract=True):
 
 def _follow_regularized_leader(x: Any, penalized: Any) -> None:
     total = x.accum + x.grad * x.grad
-    new, old = _power(total, -x.lr_power), _power(x.accum, -x.lr_power)
+    new, old = _power(x, total, -x.lr_power), _power(x, x.accum, -x.lr_power)
     if x.multiply_linear_by_lr:
         x.linear = x.linear + (penalized * x.lr - (new - old) * x.var)
         limit, scale = x.l1 * x.lr, new + 2 * x.l2 * x.lr
     else:
         x.linear = x.linear + (penalized - (new - old) / x.lr * x.var)
         limit, scale = x.l1, new / x.lr + 2 * x.l2
-    value = np.where(abs(x.linear) > limit, (limit * np.sign(x.linear) - x.linear) / scale, 0)
+    value = x.xp.where(abs(x.linear) > limit, (limit * x.xp.sign(x.linear) - x.linear) / scale, 0)
     x.var, x.accum = value.astype(x.var.dtype), total
 
 
-def _power(value: Any, exponent: Any) -> Any:
-    return np.sqrt(value) if exponent == 0.5 else value**exponent
+def _power(x: Any, value: Any, exponent: Any) -> Any:
+    if x.xp is np:
+        return np.sqrt(value) if exponent == 0.5 else value**exponent
+    return x.xp.where(exponent == 0.5, x.xp.sqrt(value), value**exponent)
