@@ -62,6 +62,11 @@ def decode_key(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
+def encode_key(text: str) -> bytes:
+    """The bytes of which `decode_key` returns the text."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def first_names(names: Sequence[str], most: int | None) -> str:
     """The first `most` names and the number of the others, or all names if `most` is None."""
     hidden = 0 if most is None else len(names) - most

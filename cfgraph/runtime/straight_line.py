@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from traceback import walk_tb
 from types import FrameType, ModuleType
 from typing import Any, Final
@@ -220,14 +221,13 @@ def compile_numpy(
     """Compile a function body for NumPy arrays; `plain` binds nodes other than control flow.
 
     `compiled` has the functions that are called and compiled already. Raises Unsupported like
-    StraightLine, and for effects in called functions.
+    StraightLine, and for effects in functions that a node without effects calls.
     """
     known = {} if compiled is None else compiled
-    inner_kernels = pure_kernels(plain) if compiled is None else plain
 
-    def compiled_once(callee: FunctionGraph) -> StraightLine:
+    def compiled_once(callee: FunctionGraph, kernels: KernelBinder) -> StraightLine:
         if callee not in known:
-            known[callee] = compile_numpy(callee, instances, inner_kernels, known)
+            known[callee] = compile_numpy(callee, instances, kernels, known)
         return known[callee]
 
     def bind(node: Node, op: type[Op]) -> Kernel:
@@ -235,7 +235,8 @@ def compile_numpy(
         inner = called_functions(node, op, instances)
         if not inner:
             return plain(node, op)
-        return numpy_control_kernel(node, op, [compiled_once(callee) for callee in inner])
+        kernels = plain if op.effects.stateful else pure_kernels(plain)
+        return numpy_control_kernel(node, op, [compiled_once(each, kernels) for each in inner])
 
     return StraightLine(function, bind)
 
@@ -255,19 +256,21 @@ def pure_kernels(bind: KernelBinder) -> KernelBinder:
 def numpy_control_kernel(node: Node, op: type[Op], lines: Sequence[StraightLine]) -> Kernel:
     """The kernel of a loop, conditional, or call over NumPy arrays."""
     kind, bodies = op.calls.kind, [line.run for line in lines]
-    if kind == "while":
-        return _loop_kernel(node.name, *lines)
 
     # functions that call each other twice run exponentially often
-    def run_call(*values: Any) -> Any:
+    def run_call(step: Any, *values: Any) -> Any:
         check_deadline()
-        return bodies[0](None, *values)
+        return bodies[0](step, *values)
 
-    def run_branch(selector: Any, *values: Any) -> Any:
+    def run_branch(step: Any, selector: Any, *values: Any) -> Any:
         check_deadline()
-        return bodies[branch_number(kind, selector, len(bodies))](None, *values)
+        return bodies[branch_number(kind, selector, len(bodies))](step, *values)
 
-    return run_call if kind == "call" else run_branch
+    if kind == "while":
+        kernel = _loop_kernel(node.name, *lines)
+    else:
+        kernel = run_call if kind == "call" else run_branch
+    return kernel if op.effects.stateful else partial(kernel, None)
 
 
 def branch_number(kind: CallKind, selector: Any, count: int) -> int:
@@ -279,27 +282,27 @@ def branch_number(kind: CallKind, selector: Any, count: int) -> int:
 
 def _loop_kernel(name: str, cond: StraightLine, body: StraightLine) -> Kernel:
     """The kernel of a loop, which looks at the limits of the context only if there are any."""
-    holds, step, count = cond.run, body.run, len(body.returned)
+    holds, next_values, count = cond.run, body.run, len(body.returned)
 
-    def run(*values: Any) -> Any:
+    def run(step: Any, *values: Any) -> Any:
         limits = current_limits()
         if limits.bounds_loops:
-            return run_bounded(limits, values)
+            return run_bounded(step, limits, values)
         if count == 1:
             (value,) = values
-            while holds(None, value):
-                value = step(None, value)
+            while holds(step, value):
+                value = next_values(step, value)
             return value
-        while holds(None, *values):
-            values = step(None, *values) or ()
+        while holds(step, *values):
+            values = next_values(step, *values) or ()
         return values or None
 
-    def run_bounded(limits: Limits, values: tuple[Any, ...]) -> Any:
+    def run_bounded(step: Any, limits: Limits, values: tuple[Any, ...]) -> Any:
         iterations = 0
-        while holds(None, *values):
+        while holds(step, *values):
             limits.check_iteration(iterations, name)
             iterations += 1
-            result = step(None, *values)
+            result = next_values(step, *values)
             values = result if count > 1 else (result,) if count else ()
         return values[0] if count == 1 else values or None
 

@@ -100,11 +100,11 @@ def test_an_error_is_that_of_the_inner_node() -> None:
     [
         ("y = Switch(x, p) {T=float32}", "control flow (Switch)"),
         ("y = Nowhere(x) {T=float32}", "op 'Nowhere', which has no kernel"),
-        ("y = StatefulPartitionedCall(x) {Tin=(float32), Tout=(float32), f=@f}", "has no kernel"),
+        ("y = SymbolicGradient(x) {Tin=(float32), Tout=(float32), f=@f}", "has no kernel"),
     ],
 )
 def test_what_is_no_straight_line_is_refused_by_name(node: str, what: str) -> None:
-    output = {"Sw": "output_true", "No": "out", "St": "output"}[node[4:6]]
+    output = {"Sw": "output_true", "No": "out", "Sy": "output"}[node[4:6]]
     text = (
         f"function f(x: float32, p: bool) -> (y: float32) {{\n  {node}\n"
         f"  return y = y:{output}:0\n}}"

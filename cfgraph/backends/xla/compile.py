@@ -68,9 +68,8 @@ class TraceableFunction:
         require_bounded(function, instances)
         self.weights: dict[Node, str] = {}
         weights = self.weights if passes_weights else None
-        self.line, _, self.has_loops = jax_line(
-            load_jax(), function, instances, guarded=guarded, weights=weights
-        )
+        body = jax_line(load_jax(), function, instances, guarded=guarded, weights=weights)
+        self.line, self.has_loops = body.line, body.has_loops
         self.constant = constant_arguments(function, instances).union(range(constants))
 
     def compile(

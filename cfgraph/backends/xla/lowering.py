@@ -1,8 +1,12 @@
-"""Lowering of a function body, with the loops and conditionals in it, to jax."""
+"""Lowering of a function body, with the loops and conditionals in it, to jax.
+
+While a body is traced, a variable has a traced value, which its kernels read and replace in the
+order of the body. A loop carries the variables that it may assign, and each branch of a conditional
+returns those that any branch may. Such a variable needs a value of one shape, before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -15,8 +19,10 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.constants import Const
+from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels.array_namespace import collected_checks, require
 from cfgraph.ops.opdef.facts import CallKind
 from cfgraph.ops.opdef.function_bodies import (
@@ -26,7 +32,7 @@ from cfgraph.ops.opdef.function_bodies import (
     execution_order,
     loop_invariant_arguments,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
+from cfgraph.ops.opdef.op import Kernel, Op, may_write, numpy_kernel, strip_identities
 from cfgraph.runtime.straight_line import (
     KernelBinder,
     StraightLine,
@@ -55,11 +61,15 @@ _MAX_ELEMENTS: Final = 1 << 62
 
 
 class JaxLine(NamedTuple):
-    """A body for jax to trace. Its scope collects conditions, certainly if `has_checks`."""
+    """A body for jax to trace. Its scope collects conditions, certainly if `has_checks`.
+
+    `written` are the arguments that are variables it may assign.
+    """
 
     line: StraightLine
     has_checks: bool
     has_loops: bool
+    written: frozenset[int]
 
 
 # bytes of a constant that is an argument: an executable contains the smaller ones
@@ -105,6 +115,7 @@ def jax_line(
     )
 
     has_checks = has_loops = False
+    assigned: set[Output] = set()
 
     def bind(node: Node, op: type[Op]) -> Kernel:
         nonlocal has_checks, has_loops
@@ -116,41 +127,41 @@ def jax_line(
         if not inner:
             on_lists = list_kernel(jax, node, op)
             has_checks |= on_lists is not None
+            if may_write(node):
+                assigned.update(map(strip_identities, node.inputs))
             return on_lists or ordinary(node, op)
-        lines = [
-            jax_line(jax, _without_effects(body), instances, guarded=guarded, weights=weights)
-            for body in inner
-        ]
-        known_kernel = numpy_control_kernel(
-            node, op, [compile_numpy(body, instances, pure_kernels(numpy_kernel)) for body in inner]
-        )
+        lines = [jax_line(jax, body, instances, guarded=guarded, weights=weights) for body in inner]
+        written = frozenset[int]().union(*(line.written for line in lines))
+        first = op.calls.first_argument
+        assigned.update(strip_identities(node.inputs[first + index]) for index in written)
         is_loop = op.calls.kind == "while"
         has_loops |= is_loop or any(line.has_loops for line in lines)
         has_checks |= any(line.has_checks for line in lines) or (is_loop and guarded)
+        if is_loop and lines[0].written:
+            message = "the condition of the loop assigns a variable"
+            raise Unsupported(message, node=node)
         if is_loop:
-            traced: Kernel = _Loop(jax, lines, loop_invariant_arguments(inner[1])).run
+            invariant = loop_invariant_arguments(inner[1])
+            traced: Kernel = _Loop(jax, lines, invariant, written).run
         elif op.calls.kind == "call":
             traced = partial(lines[0].line.run, TRACING_STEP)
         else:
-            traced = _conditional(jax, lines, op.calls.kind)
+            traced = _conditional(jax, lines, op.calls.kind, written)
+        if op.effects.stateful:
+            return lambda step, *values: traced(*values)
         if node not in static:
             return traced
+        known_kernel = numpy_control_kernel(
+            node, op, [compile_numpy(body, instances, pure_kernels(numpy_kernel)) for body in inner]
+        )
         return lambda *values: (
             known_kernel(*values) if all(map(is_known, values)) else traced(*values)
         )
 
     line = StraightLine(function, bind)
-    return JaxLine(line, has_checks, has_loops)
-
-
-def _without_effects(function: FunctionGraph) -> FunctionGraph:
-    """The function. Raises Unsupported if it has effects, since tracing may run it repeatedly."""
-    refuse = pure_kernels(lambda node, op: lambda: None)
-    for node in execution_order(function):
-        op = registry.lookup(node.op)
-        if op is not None:
-            refuse(node, op)
-    return function
+    arguments = enumerate(line.arguments)
+    written = frozenset(index for index, each in arguments if each.output() in assigned)
+    return JaxLine(line, has_checks, has_loops, written)
 
 
 def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
@@ -191,6 +202,46 @@ def _with_bounded_results(bind: KernelBinder, array: type[Any]) -> KernelBinder:
     return bound
 
 
+class _TracedVariables:
+    """Variables whose values are a part of the state of a loop or of the results of branches."""
+
+    def __init__(self, values: Sequence[Any], written: Collection[int]) -> None:
+        # several handles may refer to one variable
+        self.cells: list[Variable] = list(dict.fromkeys(values[index] for index in sorted(written)))
+
+    def values(self, jax: Any, like: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """The current values.
+
+        Raises Unsupported for a variable without a value, or of another shape than those of `like`.
+        """
+        for cell in self.cells:
+            if cell.value is None:
+                message = f"the variable {cell.name} may have no value where others have one"
+                raise Unsupported(message)
+        values = tuple(jax.numpy.asarray(cell.value) for cell in self.cells)
+        for cell, value, other in zip(self.cells, values, like, strict=False):
+            if value.shape != other.shape:
+                shapes = f"from {Shape(other.shape)} to {Shape(value.shape)}"
+                message = f"an iteration changes the shape of the variable {cell.name} {shapes}"
+                raise Unsupported(message)
+        return values
+
+    def assign(self, values: Sequence[Any]) -> None:
+        """Replace the values."""
+        for cell, value in zip(self.cells, values, strict=True):
+            cell.value = value
+
+    @contextmanager
+    def scope(self, values: Sequence[Any]) -> Iterator[None]:
+        """Scope in which the variables first have other values."""
+        before = [cell.value for cell in self.cells]
+        self.assign(values)
+        try:
+            yield
+        finally:
+            self.assign(before)
+
+
 class _Loop:
     """A loop as a kernel; invariant values are not carried, and stay constant if they were.
 
@@ -199,8 +250,14 @@ class _Loop:
     the loop is then traced again.
     """
 
-    def __init__(self, jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -> None:
-        self.jax = jax
+    def __init__(
+        self,
+        jax: Any,
+        lines: Sequence[JaxLine],
+        invariant: Sequence[bool],
+        written: Collection[int],
+    ) -> None:
+        self.jax, self.written = jax, written
         self.condition, self.body = (_as_tuple(line) for line in lines)
         self.carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
         # as far as earlier traces have found checks
@@ -220,6 +277,7 @@ class _LoopTrace:
 
     def __init__(self, loop: _Loop, values: Sequence[Any]) -> None:
         self.loop, self.values = loop, values
+        self.variables = _TracedVariables(values, loop.written)
         self.guard = current_guard()
         self.repeats_condition = loop.condition_has_checks
         self.has_checks = (
@@ -238,11 +296,13 @@ class _LoopTrace:
         """The values after the loop."""
         loop, jax = self.loop, self.loop.jax
         start = tuple(_as_jax(jax, self.values[index]) for index in loop.carried)
+        start += self.variables.values(jax)
         start += _counters(jax, guarded=self.guard is not None, checked=self.has_checks)
         start = _with_list_shapes(jax, self._step, start)
         state = jax.lax.while_loop(self._continues, self._step, start) if start else start
         result = self._all_values(state)
         if self.is_complete:
+            self.variables.assign(self._assigned(state))
             if self.has_checks:
                 require(state[-1])
             if self.repeats_condition:
@@ -256,10 +316,15 @@ class _LoopTrace:
             values[index] = value
         return values
 
+    def _assigned(self, state: Sequence[Any]) -> Sequence[Any]:
+        """The values of variables in a state."""
+        first = len(self.loop.carried)
+        return state[first : first + len(self.variables.cells)]
+
     def _continues(self, state: Any) -> Any:
         """True if the condition of the loop and all checks so far hold in a state."""
         loop, jax = self.loop, self.loop.jax
-        with collected_checks() as checks:
+        with collected_checks() as checks, self.variables.scope(self._assigned(state)):
             holds = jax.numpy.asarray(loop.condition(*self._all_values(state))[0])
         loop.condition_has_checks |= bool(checks)
         return jax.numpy.logical_and(holds, state[-1]) if self.has_checks else holds
@@ -267,13 +332,14 @@ class _LoopTrace:
     def _step(self, state: Any) -> Any:
         """The state after an iteration."""
         loop, jax = self.loop, self.loop.jax
-        values = self._all_values(state)
-        with collected_checks() as checks:
+        values, assigned = self._all_values(state), self._assigned(state)
+        with collected_checks() as checks, self.variables.scope(assigned):
             if self.repeats_condition:  # the condition itself returns no checks
                 loop.condition(*values)
             results = loop.body(*values)
+            after = tuple(_as_jax(jax, results[index]) for index in loop.carried)
+            after += self.variables.values(jax, like=assigned)
         loop.body_has_checks |= bool(checks)
-        after = tuple(_as_jax(jax, results[index]) for index in loop.carried)
         if self.guard is not None:
             count = state[-2] + 1
             checks.append(self.guard.holds(jax, count, after))
@@ -297,26 +363,38 @@ def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ..
     )
 
 
-def _conditional(jax: Any, lines: Sequence[JaxLine], kind: CallKind) -> Kernel:
+def _conditional(
+    jax: Any, lines: Sequence[JaxLine], kind: CallKind, written: Collection[int]
+) -> Kernel:
     """A conditional; only the taken branch if the predicate or index is constant.
 
-    Branches with checks return their conjunction as the last value. Tracing finds the checks of
-    kernels: the conditional is then traced again.
+    Branches return also the variables that one of them may assign, and those with checks, as the
+    last value, their conjunction. Tracing finds the checks of kernels: the conditional is then
+    traced again.
     """
     branches = [_as_tuple(line) for line in lines]
     has_checks = any(line.has_checks for line in lines)
 
     def on_arrays(
-        branch: Callable[..., tuple[Any, ...]], returns_checks: bool, *values: Any
+        branch: Callable[..., tuple[Any, ...]],
+        variables: _TracedVariables,
+        returns_checks: bool,
+        *values: Any,
     ) -> Any:
         nonlocal has_checks
-        with collected_checks() as checks:
+        before = [cell.value for cell in variables.cells]
+        with collected_checks() as checks, variables.scope(before):
             results = tuple(_as_jax(jax, value) for value in branch(*values))
+            results += variables.values(jax)
         has_checks |= bool(checks)
         return (*results, all_hold(jax, checks)) if returns_checks else results
 
-    def traced(selector: Any, returns_checks: bool, *values: Any) -> Any:
-        bound = [partial(on_arrays, branch, returns_checks, *values) for branch in branches]
+    def traced(
+        selector: Any, variables: _TracedVariables, returns_checks: bool, *values: Any
+    ) -> Any:
+        bound = [
+            partial(on_arrays, branch, variables, returns_checks, *values) for branch in branches
+        ]
         if kind == "if":
             return jax.lax.cond(selector, *bound)
         last = len(bound) - 1
@@ -327,13 +405,17 @@ def _conditional(jax: Any, lines: Sequence[JaxLine], kind: CallKind) -> Kernel:
         if is_known(selector):
             result = branches[branch_number(kind, selector, len(branches))](*values)
         else:
+            variables = _TracedVariables(values, written)
             returns_checks = has_checks
-            result = traced(selector, returns_checks, *values)
+            result = traced(selector, variables, returns_checks, *values)
             if has_checks and not returns_checks:
-                result, returns_checks = traced(selector, True, *values), True
+                result, returns_checks = traced(selector, variables, True, *values), True
             if returns_checks:
                 *result, holds = result
                 require(holds)
+            count = len(result) - len(variables.cells)
+            variables.assign(result[count:])
+            result = result[:count]
         return result[0] if len(result) == 1 else tuple(result) if result else None
 
     return run

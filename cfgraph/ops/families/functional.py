@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -61,7 +60,6 @@ class If(StatelessIf):
     """Conditional: call one of two functions."""
 
     effects = SideEffects(stateful=True)
-    calls = replace(StatelessIf.calls, inlined=False)
 
 
 class _If(StatelessIf):
@@ -69,7 +67,6 @@ class _If(StatelessIf):
 
     attrs = "Tin: list(type) >= 1, Tout: list(type) >= 1, then_branch: func, else_branch: func"
     effects = SideEffects(stateful=True)
-    calls = replace(StatelessIf.calls, inlined=False)
 
 
 class StatelessCase(FunctionalOp):
@@ -87,7 +84,6 @@ class Case(StatelessCase):
     """Call the branch with the given index, or the last one if it is out of range."""
 
     effects = SideEffects(stateful=True)
-    calls = replace(StatelessCase.calls, inlined=False)
 
 
 class StatelessWhile(FunctionalOp):
@@ -105,7 +101,6 @@ class While(StatelessWhile):
     """Loop: call the body while the condition is true."""
 
     effects = SideEffects(stateful=True)
-    calls = replace(StatelessWhile.calls, inlined=False)
 
 
 class _While(StatelessWhile):
@@ -113,7 +108,6 @@ class _While(StatelessWhile):
 
     attrs = "T: list(type) >= 0, cond: func, body: func"
     effects = SideEffects(stateful=True)
-    calls = replace(StatelessWhile.calls, inlined=False)
 
 
 class For(FunctionalOp):
@@ -139,7 +133,6 @@ class StatefulPartitionedCall(PartitionedCall):
     """Call a function that has side effects."""
 
     effects = SideEffects(stateful=True)
-    calls = replace(PartitionedCall.calls, inlined=False)
 
 
 class RemoteCall(FunctionalOp):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -32,11 +32,15 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
+# marks a handle in place of references to a variable, which stays one for references
+BY_REFERENCE: Final = "_by_reference"
+
+
 def _variable_handle(
-    container: str, name: str, dtype: Any, shape: Shape
+    container: str, name: str, dtype: Any, shape: Shape, *, resource: bool = True
 ) -> Callable[[Any], Variable]:
     def make() -> Variable:
-        return Variable(dtype, shape, name, container=container, resource=True)
+        return Variable(dtype, shape, name, container=container, resource=resource)
 
     def handle(step: Any) -> Variable:
         resource = make() if name == ANONYMOUS else step.resource(container, name, make)
@@ -63,7 +67,13 @@ class VarHandleOp(Op):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         container, name = decode_key(node.attr("container")), decode_key(node.attr("shared_name"))
-        return _variable_handle(container, name, node.attr("dtype"), node.attr("shape"))
+        return _variable_handle(
+            container,
+            name,
+            node.attr("dtype"),
+            node.attr("shape"),
+            resource=node.attrs.get(BY_REFERENCE) is not True,
+        )
 
     shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
@@ -284,6 +294,7 @@ class VariableShape(Op):
     signature = "input: resource -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
     effects = SideEffects(stateful=True, reads_only=True)
+    compilation = CompilerSupport(compiled=True)
 
     @staticmethod
     def kernel(xp: ModuleType, out_type: DType, /, step: Any, cell: Any) -> Any:
@@ -308,6 +319,7 @@ class ResourceGather(VariableRead):
     """The rows of a variable at some indices, with optional batch dimensions."""
 
     value_op = "Gather"
+    compilation = CompilerSupport(compiled=True)
     attrs = (
         "batch_dims: int = 0, validate_indices: bool = true, dtype: type, Tindices: {int32, int64}"
     )

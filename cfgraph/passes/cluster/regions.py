@@ -1,9 +1,9 @@
 """Turn the loops and conditionals that XLA compiles into calls, for clusters to contain them.
 
 The functionalizer decides what has the form of a While or an If. XLA asks for more: the nodes of a
-region compile, are on one device, and have no effects; no shape and no constant changes in a loop;
-stacks and TensorArrays are lists. A trial on a copy of the graph finds the regions that no cluster
-would contain; those stay in lowered form."""
+region compile and are on one device; no shape and no constant changes in a loop; stacks and
+TensorArrays are lists. Where jax traces the region, it may have effects on variables. A trial on a
+copy of the graph finds the regions that no cluster would contain; those stay in lowered form."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class CompiledRegionRules(RegionRules):
         if reason is not None and reason.kind not in _CLUSTER_ONLY_REASONS:
             data = {**reason.data, "node": node.name}
             raise RegionRejected(RejectionReason(reason.kind, f"{node.name}: {reason.text}", data))
-        if op is None or op.effects.stateful:
+        if op is None or (op.effects.stateful and not constraints.traced):
             text = f"{node.name}: {node.op} is stateful"
             raise region_rejected("effects", text, node=node.name)
 

@@ -177,13 +177,16 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     """
     from cfgraph.passes.cluster.cluster import cluster_traced
     from cfgraph.passes.cluster.hoist_reads import hoist_reads
+    from cfgraph.passes.cluster.reference_variables import replace_references
 
     graph = spec.graph
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     fetches = [*(tensor.name for tensor in spec.fetches), *(node.name for node in spec.targets)]
     early_reads: set[tuple[str, str]] = set()
     if regions:
-        reads = hoist_reads(copy, {copy[tensor.node.name] for tensor in spec.feeds})
+        fed = {copy[tensor.node.name] for tensor in spec.feeds}
+        replace_references(copy, fed, {copy[tensor.node.name] for tensor in spec.fetches})
+        reads = hoist_reads(copy, fed)
         handles = (strip_identities(read.inputs[0]).node for read in reads)
         early_reads.update(variable_key(handle) for handle in handles if is_variable(handle))
     feeds = [tensor.name for tensor in spec.feeds]

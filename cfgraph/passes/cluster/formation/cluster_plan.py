@@ -76,7 +76,8 @@ class ClusterGrowth:
                 rules.constraints.functionalized.get(node, 1),
                 requirements[node],
             )
-            candidate.accesses.extend(effects.accesses([node]))
+            if not rules.constraints.traced:  # traced clusters keep the order of accesses
+                candidate.accesses.extend(effects.accesses([node]))
             self.candidates[self.dependencies.vertex_of[node]] = candidate
         self._grow()
 

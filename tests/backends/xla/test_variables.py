@@ -1,0 +1,237 @@
+"""Loops and conditionals that assign variables are compiled, with the values of tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import ExecutionError
+from cfgraph.ir import registry
+from cfgraph.ops.opdef.op import lookup
+from tests.runtime.test_references import WRITING_LOOP
+
+pytest.importorskip("jax", reason="needs the extra `xla`")
+
+HEAD = """
+w = VarHandleOp() {dtype=float32, shape=[], shared_name="w"}
+u = VarHandleOp() {dtype=float32, shape=[], shared_name="u"}
+two = Const() {dtype=float32, value=float32[]:2}
+init = AssignVariableOp(w, two) {dtype=float32}
+init_u = AssignVariableOp(u, two) {dtype=float32}
+n = Placeholder() {dtype=int32, shape=[]}
+zero = Const() {dtype=int32, value=int32[]:0}
+"""
+LOOP = """
+loop = While(zero, n, w, u) {T=(int32, int32, resource, resource), cond=@c, body=@b, \
+parallel_iterations=1}
+y = Identity(loop:0)
+after = ReadVariableOp(w, ^loop) {dtype=float32}
+after_u = ReadVariableOp(u, ^loop) {dtype=float32}
+function c(i: int32, n: int32, w: resource, u: resource) -> (going: bool) {
+  less = Less(i, n) {T=int32}
+  return going = less:z:0
+}
+"""
+BODY = """
+function b(i: int32, n: int32, w: resource, u: resource) \
+-> (j: int32, m: int32, w_out: resource, u_out: resource) {
+  one = Const() {dtype=int32, value=int32[]:1}
+  next = AddV2(i, one:output:0) {T=int32}
+  STEP
+  return j = next:z:0
+  return m = n
+  return w_out = w
+  return u_out = u
+  control_return step = step
+}
+"""
+# w = cos(w) + u, and u = sin(w) of the new w
+TWO_VARIABLES = """
+  old = ReadVariableOp(w) {dtype=float32}
+  more = ReadVariableOp(u) {dtype=float32}
+  cosine = Cos(old:value:0) {T=float32}
+  sum = AddV2(cosine:y:0, more:value:0) {T=float32}
+  write = AssignVariableOp(w, sum:z:0) {dtype=float32}
+  again = ReadVariableOp(w, ^write) {dtype=float32}
+  sine = Sin(again:value:0) {T=float32}
+  step = AssignVariableOp(u, sine:y:0) {dtype=float32}
+"""
+# every second iteration assigns w, the others u
+BRANCHES = """
+  two = Const() {dtype=int32, value=int32[]:2}
+  rest = FloorMod(i, two:output:0) {T=int32}
+  odd = Less(rest:z:0, one:output:0) {T=int32}
+  step = If(odd:z:0, w, u) {Tcond=bool, Tin=(resource, resource), Tout=(float32), \
+then_branch=@first, else_branch=@second}
+"""
+FUNCTIONS = """
+function first(w: resource, u: resource) -> (y: float32) {
+  old = ReadVariableOp(w) {dtype=float32}
+  more = Cos(old:value:0) {T=float32}
+  write = AssignAddVariableOp(w, more:y:0) {dtype=float32}
+  read = ReadVariableOp(w, ^write) {dtype=float32}
+  return y = read:value:0
+  control_return write = write
+}
+function second(w: resource, u: resource) -> (y: float32) {
+  old = ReadVariableOp(w) {dtype=float32}
+  write = AssignSubVariableOp(u, old:value:0) {dtype=float32}
+  return y = old:value:0
+  control_return write = write
+}
+"""
+
+
+def runs(text: str, engine: str, fetches: list[str], *feeds: dict[str, Any]) -> tuple[Any, Any]:
+    """The values of runs after both variables have one, and the session."""
+    made = cfgraph.Session(cfgraph.loads(text.encode(), "graph"), engine=engine)
+    made.run(targets=["init", "init_u"])
+    return [made.run(fetches, each) for each in feeds], made
+
+
+def compiled(session: cfgraph.Session) -> list[str]:
+    """The ops of the clusters that ran as executables of XLA, and no others."""
+    clusters = list(session.cluster_runner.clusters.values())
+    assert all(each.compiled_times and not each.fused for each in clusters)
+    return [node.op for each in clusters for node in each.line.order]
+
+
+@pytest.mark.parametrize("step", [TWO_VARIABLES, BRANCHES])
+def test_a_loop_that_assigns_is_compiled_as_a_whole(step: str) -> None:
+    text = HEAD + LOOP + BODY.replace("STEP", step) + FUNCTIONS
+    feeds = [{"n": np.int32(count)} for count in (5, 0, 1, 4)]
+    fetches = ["y:0", "after:0", "after_u:0"]
+    wanted, _ = runs(text, "tokens", fetches, *feeds)
+    found, session = runs(text, "xla", fetches, *feeds)
+    np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=1e-6)
+    assert "While" in compiled(session)
+
+
+def test_a_conditional_that_assigns_is_compiled_with_what_follows() -> None:
+    text = HEAD + FUNCTIONS
+    text += "less = Less(zero, n)\nif = If(less, w, u) {Tin=(resource, resource), Tout=(float32), "
+    text += "then_branch=@first, else_branch=@second}\n"
+    text += "after = ReadVariableOp(w, ^if) {dtype=float32}\ny = Mul(if:0, after)\n"
+    text += "after_u = ReadVariableOp(u, ^if) {dtype=float32}\n"
+    feeds = [{"n": np.int32(count)} for count in (1, 0, 0, 1)]
+    wanted, _ = runs(text, "tokens", ["y:0", "after_u:0"], *feeds)
+    found, session = runs(text, "xla", ["y:0", "after_u:0"], *feeds)
+    np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=1e-6)
+    assert "If" in compiled(session)
+
+
+def test_a_run_that_fails_in_a_loop_leaves_the_variables_as_tokens_do() -> None:
+    step = """
+  table = Const() {dtype=float32, value=float32[3]:[1,2,3]}
+  row = Gather(table:output:0, i) {Tparams=float32, Tindices=int32}
+  step = AssignAddVariableOp(w, row:output:0) {dtype=float32}
+"""
+    text = HEAD + LOOP + BODY.replace("STEP", step)
+    values = []
+    for engine in ("tokens", "xla"):
+        _, session = runs(text, engine, ["after:0"], {"n": np.int32(2)})
+        with pytest.raises(ExecutionError, match="3 is not in"):
+            session.run(["after:0"], {"n": np.int32(5)})
+        values.append(session.run(["after:0"], {"n": np.int32(0)}))
+    assert values[0] == values[1]
+
+
+def test_a_variable_without_a_value_may_get_one_in_a_branch() -> None:
+    text = HEAD + LOOP.replace("w, u) {T", "w, v) {T") + BODY.replace("STEP", BRANCHES) + FUNCTIONS
+    text += 'v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}\n'
+    text = text.replace("AssignSubVariableOp(u, old", "AssignVariableOp(u, old")
+    feeds = [{"n": np.int32(count)} for count in (1, 2, 3)]
+    wanted, _ = runs(text, "tokens", ["y:0", "after:0"], *feeds)
+    found, _ = runs(text, "xla", ["y:0", "after:0"], *feeds)
+    np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=1e-6)
+
+
+REFERENCES = """
+w = VariableV2() {dtype=float32, shape=[2]}
+u = VariableV2() {dtype=float32, shape=[2]}
+two = Const() {dtype=float32, value=float32[2]:[2, 3]}
+init = Assign(w, two) {T=float32}
+init_u = Assign(u, two) {T=float32}
+n = Placeholder() {dtype=int32, shape=[]}
+zero = Const() {dtype=int32, value=int32[]:0}
+first = Identity(w)
+sine = Sin(first)
+scaled = Mul(sine, u)
+step = AssignAdd(w, scaled) {T=float32}
+again = Cos(first, ^step)
+both = Mul(step, again)
+rate = Const() {dtype=float32, value=float32[]:0.5}
+down = ApplyGradientDescent(u, rate, both) {T=float32}
+last = Mul(w, u, ^down)
+"""
+
+
+def test_a_graph_with_reference_variables_is_one_cluster() -> None:
+    fetches = ["last:0", "both:0", "first:0", "step:0"]
+    feeds: list[dict[str, Any]] = [{}, {}, {}]
+    wanted, _ = runs(REFERENCES, "tokens", fetches, *feeds)
+    found, session = runs(REFERENCES, "xla", fetches, *feeds)
+    np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=1e-5)
+    assert "ResourceApplyGradientDescent" in compiled(session)
+    (variable,) = session.run(["w:0"])
+    np.testing.assert_array_equal(variable, found[-1][2])
+
+
+def test_a_reference_in_a_loop_that_assigns_has_the_value_of_its_iteration() -> None:
+    session = cfgraph.Session(cfgraph.loads(WRITING_LOOP.encode(), "graph"), engine="xla")
+    session.run([], targets=["init"])
+    assert session.run(["out:0"], max_iterations=20) == [8]
+    assert "While" in compiled(session)
+    assert session.run(["read:0"]) == [128]
+
+
+def test_a_reference_variable_without_a_value_is_named_as_one() -> None:
+    session = cfgraph.Session(cfgraph.loads(REFERENCES.encode(), "graph"), engine="xla")
+    with pytest.raises(ExecutionError, match="Attempting to use uninitialized value"):
+        session.run(["last:0"])
+
+
+OPTIMIZERS = sorted(
+    name
+    for name in registry.op_names()
+    if name.startswith("ResourceApply") and (op := lookup(name)) is not None and op.compiles()
+)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_update_by_an_optimizer_is_compiled(name: str) -> None:
+    op = lookup(name)
+    assert op is not None
+    text, inputs, random = "", [], np.random.default_rng(3)
+    for number, argument in enumerate(op.parsed().inputs):
+        size = "[3]" if argument.name in ("grad", "delta") else "[]"
+        kind = "float32" if argument.dtype is None else str(argument.dtype)
+        if kind == "resource":
+            values = "[0.5, 1.25, 2]"
+            text += (
+                f'v{number} = VarHandleOp() {{dtype=float32, shape=[3], shared_name="{number}"}}\n'
+            )
+            text += f"value{number} = Const() {{dtype=float32, value=float32[3]:{values}}}\n"
+            text += f"init{number} = AssignVariableOp(v{number}, value{number}) {{dtype=float32}}\n"
+        else:
+            numbers = random.uniform(0.1, 0.9, 3 if size == "[3]" else 1).round(3)
+            layout = str(numbers.tolist()) if size == "[3]" else str(numbers[0])
+            layout = "-0.5" if argument.name == "lr_power" else layout
+            layout = "3" if kind == "int64" else layout
+            text += f"v{number} = Const() {{dtype={kind}, value={kind}{size}:{layout}}}\n"
+        inputs.append(f"v{number}")
+    cells = [each for each in range(len(inputs)) if f"init{each}" in text]
+    text += f"step = {name}({', '.join(inputs)}) {{T=float32}}\n"
+    text += "".join(
+        f"after{each} = ReadVariableOp(v{each}, ^step) {{dtype=float32}}\n" for each in cells
+    )
+    found = []
+    for engine in ("tokens", "xla"):
+        session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"), engine=engine)
+        session.run(targets=[f"init{each}" for each in cells])
+        found.append([session.run([f"after{each}:0" for each in cells]) for _ in range(2)])
+    np.testing.assert_allclose(np.array(found[1]), np.array(found[0]), rtol=2e-6)
+    assert name in compiled(session)
