@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -372,6 +373,113 @@ def test_a_search_on_the_timeline_adds_up_what_it_finds(page: Any) -> None:
     assert browser.value("timeline.to - timeline.from < drawnEnd()")
     browser.value("showTab('graph')")
     assert browser.value("wantedNodes") is None
+
+
+def test_a_real_timeline_fills_the_page_from_the_first_token_on(page: Any) -> None:
+    options = ("--feed", "n=3", "--fetch", "count")
+    browser = page("run", GRAPHS / "counter.pb", *options, address="#tab=timeline")
+    first = browser.value("least(run.slices.start)")
+    assert 0 <= first - browser.value("timeline.from") < 0.01 * browser.value("drawnEnd()")
+    free = browser.value("timeline.element.clientHeight")
+    assert 0.7 * free < browser.value("timeline.height") <= free
+
+
+@pytest.mark.parametrize(
+    ("wide", "tall", "shown"),
+    [(100, 20, "a/long/name"), (50, 20, "name"), (30, 100, "a/long/name"), (30, 50, "name")],
+)
+def test_a_label_of_the_timeline_is_a_whole_name(
+    wide: int, tall: int, shown: str, page: Any
+) -> None:
+    browser = page("run", GRAPHS / "counter.pb", "--feed", "n=3", "--fetch", "count")
+    pen = """({ texts: [], save() {}, restore() {}, translate() {}, rotate() {},
+        measureText: (text) => ({ width: 6 * text.length }),
+        fillText(text) { this.texts.push(text); } })"""
+    browser.value(f"ROW = {tall}; pen = {pen}; label(pen, {{}}, 'a/long/name', 0, 0, {wide})")
+    assert browser.value("pen.texts") == [shown]
+    browser.value("pen.texts = []; ROW = 20; label(pen, {}, 'a/long/name', 0, 0, 20)")
+    assert browser.value("pen.texts") == []
+
+
+def test_a_constant_has_statistics_and_a_histogram(page: Any, tmp_path: Path) -> None:
+    b = cfgraph.Builder()
+    b.Neg(b.const([float(i % 4) for i in range(100)], name="w"), name="y")
+    cfgraph.save(b.graph, tmp_path / "graph.pb")
+    browser = page("show", tmp_path / "graph.pb", address="#node=w")
+    shown = text(browser, "#details")
+    for part in ("elements100", "zeros25", "mean1.5", "least0", "greatest3", "0.0, 1.0, 2.0"):
+        assert part in shown
+    assert count(browser, "#details .bars rect") == 24
+    browser.value("pick('n' + numbers.get('y'))")
+    assert count(browser, "#details .bars rect") == 0
+
+
+def test_crumbs_lead_to_the_boxes_around_a_selection(page: Any) -> None:
+    browser = page("show", GRAPHS / "lstm_grad.pb", address="#node=lstm%2FSigmoid")
+    boxes = ["lstm_grad.pb", "lstm/while_context", "lstm", "Sigmoid"]
+    assert text(browser, "#crumbs").split(" \u203a ") == boxes
+    browser.click("#crumbs a[data-group]")
+    assert text(browser, "#crumbs").split(" \u203a ") == boxes[:2]
+    assert text(browser, "#details h2") == "lstm/while_context"
+    browser.click("#crumbs a[data-all]")
+    assert browser.value("document.getElementById('crumbs').hidden")
+
+
+def test_the_legend_is_open_until_it_is_closed_once(page: Any, browser: Chromium) -> None:
+    opened = "document.getElementById('legend').open"
+    page("show", GRAPHS / "counter.pb")
+    browser.value("localStorage.clear()")
+    page("show", GRAPHS / "counter.pb")
+    assert browser.value(opened)
+    browser.click("#legend summary")
+    page("show", GRAPHS / "counter.pb")
+    assert not browser.value(opened)
+    browser.click("#legend summary")
+    page("show", GRAPHS / "counter.pb")
+    assert browser.value(opened)
+
+
+def test_the_rest_of_a_lowered_model_is_in_a_closed_box_without_edges(
+    page: Any, command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", tmp_path)
+    command("lower", tmp_path / "lstm", "-o", tmp_path / "lowered.pb")
+    browser = page("show", tmp_path / "lowered.pb")
+    (rest,) = browser.value("groups.flatMap((g, n) => g.kind === 'rest' ? [n] : [])")
+    assert browser.value(f"groups[{rest}].label") == "not needed by serving_default"
+    inside = browser.value(f"within({rest}).map((n) => nodes[n].name)")
+    assert {"saver_filename", "serve_keras_tensor", "Variable/Assign"} <= {*inside}
+    assert not {"serving_default_keras_tensor", "StatefulPartitionedCall_1"} & {*inside}
+    assert browser.value(f"elementOf('g{rest}') !== null")
+    assert browser.value(f"drawn.edges.every((e) => e.from !== 'g{rest}' && e.to !== 'g{rest}')")
+
+
+def test_a_difference_is_drawn_with_its_neighbors_and_the_others_are_folded(
+    command: Any, browser: Chromium, tmp_path: Path
+) -> None:
+    graph = cfgraph.load(GRAPHS / "lstm_grad.pb")
+    graph.insert_after(graph["lstm/Sigmoid_2"], "Identity", name="lstm/copy")
+    cfgraph.save(graph, tmp_path / "b.pb")
+    file = tmp_path / "page.html"
+    assert command("diff", GRAPHS / "lstm_grad.pb", tmp_path / "b.pb", "--html", file).code == 1
+    browser.open(file)
+    assert browser.complaints == []
+    for name in ("lstm/copy", "lstm/Sigmoid_2", "lstm/mul_2"):
+        assert drawn(browser, name)
+        assert browser.value(
+            f"(() => {{ const box = elementOf('n' + numbers.get({name!r})).getBoundingClientRect(),"
+            " room = canvas.getBoundingClientRect(); return box.left >= room.left"
+            " && box.right <= room.right && box.top >= room.top && box.bottom <= room.bottom; })()"
+        )
+    for name in ("lstm/Sigmoid_1", "x", "lstm/Merge"):
+        assert not drawn(browser, name)
+    assert count(browser, "#canvas .node") < 20
+    assert count(browser, "#canvas .node.unchanged") >= 2
+    assert browser.value("place.zoom") >= 0.75
+    unfolded = browser.value("groups.every((g, n) => n === 0 || g.parent < n)")
+    assert unfolded
+    browser.click("#more")
+    assert drawn(browser, "lstm/Merge")
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from cfgraph.ir.file_io import StagedFiles
 # removed nodes per box
 _CHUNK: Final = 40
 _MAX_CHANGES: Final = 20
+# of members that one box stands for
+_MIN_FOLD: Final = 2
 # members of a node that describe its place in the picture of its own graph
 _OWN_PLACE: Final = ("when", "group", "folded", "body", "argument")
 
@@ -48,6 +50,7 @@ def difference_model(
         builder.add(function.nodes, f"{function.name}/")
     for name in delta.functions_added:
         builder.mark_function(name)
+    builder.fold_unchanged()
     titles = [page_title(source.path) for source in sources]
     notes = [*after["notes"], *(f"function {name} was removed" for name in delta.functions_removed)]
     compared = {"title": " and ".join(titles), "difference": True, "gone": builder.gone}
@@ -134,6 +137,61 @@ class _DifferenceBuilder:
             old["after"] = [self._control(item) for item in old.get("after", ())]
             self.nodes[twin] |= {**old, "group": self._neighbor_group(number) if not outer else box}
             self.ops.setdefault(old["op"], self.old_ops[old["op"]])
+
+    def fold_unchanged(self) -> None:
+        """Put nodes and boxes away that neither differ nor are next to a node that does.
+
+        Each box with differences has one closed box for the others in it.
+        """
+        differing = {number for number, node in enumerate(self.nodes) if "status" in node}
+        near = set(differing)
+        for number, node in enumerate(self.nodes):
+            sources = {item[0] for item in node.get("in", ()) if isinstance(item, list)}
+            if number in differing:
+                near |= sources
+            elif sources & differing:
+                near.add(number)
+        parents = [group.get("parent", 0) for group in self.groups]
+        holds, differs = (self._enclosing(numbers, parents) for numbers in (near, differing))
+        folds: dict[int, list[dict[str, Any]]] = {}
+        for number, node in enumerate(self.nodes):
+            if number not in near and node["group"] in differs:
+                folds.setdefault(node["group"], []).append(node)
+        for number, group in enumerate(self.groups[1:], 1):
+            if number not in holds and parents[number] in differs:
+                folds.setdefault(parents[number], []).append(group)
+        for box, members in folds.items():
+            if sum(not member.get("folded") for member in members) < _MIN_FOLD:
+                continue
+            fold = self._group("unchanged", "unchanged", box)
+            for member in members:
+                member["group" if "name" in member else "parent"] = fold
+        self._sort_groups()
+
+    def _enclosing(self, numbers: Iterable[int], parents: Sequence[int]) -> set[int]:
+        """Return all boxes around some nodes."""
+        boxes = {0}
+        for number in numbers:
+            box = self.nodes[number]["group"]
+            while box not in boxes:
+                boxes.add(box)
+                box = parents[box]
+        return boxes
+
+    def _sort_groups(self) -> None:
+        """Number the boxes so that each comes after the one around it."""
+        children: dict[int | None, list[int]] = {}
+        for number, group in enumerate(self.groups):
+            children.setdefault(group.get("parent"), []).append(number)
+        order = [0]
+        for number in order:
+            order += children.get(number, ())
+        places = {number: place for place, number in enumerate(order)}
+        self.groups[:] = [self.groups[number] for number in order]
+        for group in self.groups[1:]:
+            group["parent"] = places[group["parent"]]
+        for node in self.nodes:
+            node["group"] = places[node["group"]]
 
     def _group(self, kind: str, label: str, parent: int) -> int:
         self.groups.append({"kind": kind, "label": label, "parent": parent})

@@ -29,6 +29,7 @@ from cfgraph.console.picture.bodies import (
     with_call_shapes,
 )
 from cfgraph.console.picture.boxes import PictureBox
+from cfgraph.console.picture.tensor_summary import tensor_summary
 from cfgraph.console.values import value_text
 from cfgraph.console.views.modules import copied_selection, is_module, module_selections
 from cfgraph.console.views.node_facts import op_description, output_types
@@ -133,6 +134,10 @@ def with_module_bodies(
     return graph, [*functions, *bodies], rest, notes
 
 
+def _summary(value: Any) -> dict[str, Any] | None:
+    return tensor_summary(value) if isinstance(value, TensorValue) else None
+
+
 def _op_info(name: str, graph: Graph) -> dict[str, Any]:
     """Describe an op."""
     op, calls = lookup(name), name in graph.functions
@@ -186,6 +191,7 @@ class _PictureBuilder:
             "after": [self.numbers.get(source, source.name) for source in node.controls],
             "out": output_types(view, node),
             "attrs": {name: self.texts.text(value) for name, value in sorted(node.attrs.items())},
+            "value": _summary(node.attrs.get("value")),
         }
         return {name: value for name, value in fields.items() if value not in ("", None, [], {})}
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.cli.json_output import Artifact
 from cfgraph.console.graph_files import Source, artifact, saved_model_contents
 from cfgraph.console.picture.bodies import WHOLE_GRAPH, RestOfGraph
@@ -25,9 +26,11 @@ from cfgraph.console.views.selection import GraphView, NodeSelection, function_b
 from cfgraph.errors import CfgraphError, ExecutionError, Unsupported, UsageError
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import StagedFiles
-from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import node_name
-from cfgraph.ir.traversal import ancestors, is_partitioned
+from cfgraph.ir.traversal import ancestors, downstream, is_partitioned
+from cfgraph.ops.families.checkpoints import RestoreV2, SaveV2
+from cfgraph.ops.opdef.op import is_a
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import KEYS, Totals
 
@@ -320,15 +323,38 @@ def page_model(
 
 
 def _rest_of_graph(source: Source) -> RestOfGraph:
-    """Return the nodes that the default signature of a SavedModel does not need."""
-    contents = saved_model_contents(source)
-    signature = contents.default_signature if contents else None
+    """Return the nodes that the default signature of a SavedModel does not need.
+
+    A graph that is derived from a SavedModel, as by `lower`, has no signatures any more.
+    """
+    contents, graph = saved_model_contents(source), source.graph
+    if contents is None:
+        return _rest_of_derived_graph(graph)
+    signature = contents.default_signature
     if signature is None:
         return WHOLE_GRAPH
-    graph = source.graph
     names = [node_name(item.tensor) for item in (*signature.inputs, *signature.outputs)]
     needed = ancestors(graph, [graph[name] for name in names if name in graph])
-    if not needed:
+    return _rest_without(graph, needed, signature.name)
+
+
+# an input of a signature is named after it
+_DEFAULT_INPUT: Final = "serving_default_"
+
+
+def _rest_of_derived_graph(graph: Graph) -> RestOfGraph:
+    """Return the nodes without part in a result of the inputs, if the graph can save variables."""
+    saver = [node for node in graph if is_a(node, SaveV2, RestoreV2)]
+    if not saver:
         return WHOLE_GRAPH
+    saved = set(downstream(saver))
+    inputs = [node for node in graph if is_input(node)]
+    default = [node for node in inputs if node.name.startswith(_DEFAULT_INPUT)]
+    computed = [node for node in downstream(default or inputs) if node not in saved]
+    needed = ancestors(graph, [node for node in computed if not is_input(node)])
+    return _rest_without(graph, needed, "serving_default" if default else "the outputs")
+
+
+def _rest_without(graph: Graph, needed: Collection[Node], consumer: str) -> RestOfGraph:
     rest = frozenset(node for node in graph if node not in needed)
-    return RestOfGraph(f"not needed by {signature.name}", rest)
+    return RestOfGraph(f"not needed by {consumer}", rest) if needed else WHOLE_GRAPH

@@ -28,7 +28,19 @@ const findingsOf = (() => {
   return (n) => byName.get(nodes[n].name) || [];
 })();
 
+// where the selection is: the boxes around it, outermost first
+function showCrumbs(id) {
+  const crumbs = document.getElementById("crumbs"), number = id ? Number(id.slice(1)) : 0;
+  crumbs.hidden = !id;
+  if (!id) return;
+  const outer = id[0] === "n" ? around(nodes[number].group) : around(groups[number].parent);
+  const own = id[0] === "n" ? shortName(nodes[number]) : groups[number].label;
+  const links = outer.map((g) => (g === ROOT ? make("a", { "data-all": "true" }, model.title) : make("a", { "data-group": g }, groups[g].label)));
+  crumbs.replaceChildren(...links.flatMap((link) => [link, dim(" › ")]), make("b", {}, own));
+}
+
 function showDetails(id) {
+  showCrumbs(id);
   if (!id) details.replaceChildren(...aboutGraph());
   else if (id[0] === "n") details.replaceChildren(...aboutNode(Number(id.slice(1))));
   else details.replaceChildren(...aboutGroup(Number(id.slice(1))));
@@ -79,8 +91,31 @@ function aboutNode(n) {
       nodeLink(use.node), dim(` input ${use.slot}${use.port ? `, from output ${use.port}` : ""}`)])),
     ...list("before", readers[n].filter((use) => use.control).map((use) => [nodeLink(use.node, `^${nodes[use.node].name}`)])),
     ...list("other end", link.map(([send, recv]) => [nodeLink(send === n ? recv : send)])),
+    ...aboutValue(node.value),
     ...list("attributes", Object.entries(node.attrs || {}).map(([name, text]) => [dim(`${name} `), text])),
-    ...list("in", around(node.group).slice(1).map((g) => [groupLink(g)])),
+  ];
+}
+
+const BAR = { width: 300, height: 90 };
+
+// statistics and histogram of a constant
+function aboutValue(value) {
+  if (!value) return [];
+  const { least: low, greatest: high, counts = [], first, ...rest } = value;
+  const number = (one) => (typeof one === "number" ? String(Number(one.toPrecision(5))) : one);
+  const most = greatest(counts, 1), wide = BAR.width / Math.max(1, counts.length);
+  const bars = counts.map((count, at) => {
+    const tall = (count / most) * BAR.height;
+    return `<rect x="${at * wide}" y="${BAR.height - tall}" width="${wide - 1}" height="${tall}"><title>${count} elements</title></rect>`;
+  });
+  const holder = make("div", { class: "bars" });
+  holder.innerHTML = `<svg viewBox="0 0 ${BAR.width} ${BAR.height + 16}" width="100%">${bars.join("")}`
+    + `<text x="0" y="${BAR.height + 13}">${number(low)}</text><text x="${BAR.width}" y="${BAR.height + 13}" text-anchor="end">${number(high)}</text></svg>`;
+  return [
+    make("h3", {}, "value"),
+    ...(counts.length ? [holder] : []),
+    facts([["least", low], ["greatest", high], ...Object.entries(rest)].map(([name, one]) => [name, number(one ?? "")])),
+    make("p", { class: "value" }, first),
   ];
 }
 
@@ -133,12 +168,11 @@ function aboutGroup(g) {
     make("p", {}, `${KINDS[groups[g].kind]}, ${members.length} nodes `, button),
     ...list("ops", counted(members.map((n) => nodes[n].op)).map(([op, count]) => [dim(`${count} `), op])),
     ...list("holds", [...insides[g].groups.map((one) => [groupLink(one)]), ...insides[g].nodes.map((n) => [nodeLink(n)])]),
-    ...list("in", around(groups[g].parent).slice(1).map((one) => [groupLink(one)])),
   ];
 }
 
 function aboutGraph() {
-  const kinds = counted(groups.slice(1).map((group) => group.kind)).filter(([kind]) => kind !== "chunk");
+  const kinds = counted(groups.slice(1).map((group) => group.kind)).filter(([kind]) => !["chunk", "unchanged"].includes(kind));
   return [
     make("h2", {}, model.title),
     make("p", {}, `${nodes.length} nodes`, ...kinds.map(([kind, count]) => `, ${count} ${KINDS[kind]}${count === 1 ? "" : "s"}`)),
@@ -151,14 +185,18 @@ function aboutGraph() {
 }
 
 const KINDS = {
-  device: "device", frame: "loop", scope: "scope", function: "function", call: "call", cluster: "cluster", chunk: "chunk", library: "library", rest: "part",
+  device: "device", frame: "loop", scope: "scope", function: "function", call: "call", cluster: "cluster", chunk: "chunk", library: "library", rest: "part", unchanged: "part",
 };
 
 function watchDetails() {
   document.addEventListener("click", (event) => {
-    const link = event.target.closest?.("[data-node], [data-group], [data-toggle]");
+    const link = event.target.closest?.("[data-node], [data-group], [data-toggle], [data-all]");
     if (!link) return;
     event.preventDefault();
+    if (link.dataset.all !== undefined) {
+      pick(null);
+      return;
+    }
     const { node, group, toggle: box } = link.dataset;
     if (box !== undefined) {
       reveal(`g${box}`);

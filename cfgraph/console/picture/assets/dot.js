@@ -24,7 +24,7 @@ function dotText({ boxOf, edges, shown }) {
     "digraph {",
     '  graph [fontname="Helvetica", fontsize=11, bgcolor=transparent, labeljust=l, nodesep=0.18, ranksep=0.32];',
     '  node [shape=box, style=rounded, fontname="Helvetica", fontsize=10, height=0.3, width=0.4, margin="0.12,0.06"];',
-    '  edge [arrowsize=0.6, fontname="Helvetica", fontsize=8];',
+    '  edge [arrowsize=0.6, fontname="Helvetica", fontsize=10, labelfontsize=8, labeldistance=1.6];',
   ];
   if (edges.length > MANY_EDGES) lines.push("  graph [splines=polyline, nslimit=1, nslimit1=1, mclimit=0.3];");
   inside(ROOT, { boxOf, shown }, lines, "  ");
@@ -51,7 +51,7 @@ function inside(group, { boxOf, shown }, lines, indent) {
 const kindClass = (g) => (groups[g].kind === "cluster" ? "launch" : groups[g].kind);
 
 function closedLabel(g) {
-  const { count } = insides[g], main = groups[g].kind === "rest" ? "" : mainOp(g);
+  const { count } = insides[g], main = ["rest", "unchanged"].includes(groups[g].kind) ? "" : mainOp(g);
   return `+ ${escaped(cut(groups[g].label))}\\n${main ? `${escaped(main)} · ` : ""}${count} node${count === 1 ? "" : "s"}${differenceText(g)}`;
 }
 

@@ -38,5 +38,17 @@ function legend() {
     [runs.has("never"), shape(RECTANGLE, "never"), "never runs"],
   ];
   const shown = signs.filter(([wanted]) => wanted);
+  openLegend(document.getElementById("legend"));
   document.getElementById("signs").innerHTML = shown.map(([, sign, text]) => `<span>${sign}${text}</span>`).join("");
+}
+
+// open until it is closed once, where there is room; a page in a frame may have no storage
+function openLegend(element) {
+  const KEY = "cfgraph-legend";
+  let state = null;
+  try { state = localStorage.getItem(KEY); } catch { state = "closed"; }
+  element.open = state !== "closed" && innerWidth >= 1000 && innerHeight >= 600;
+  element.addEventListener("click", () => {
+    try { localStorage.setItem(KEY, element.open ? "closed" : "open"); } catch { /* not remembered */ }
+  });
 }

@@ -95,7 +95,7 @@ function together(outer, parts) {
   const sets = new Map();
   for (const g of insides[outer].groups) {
     const { kind } = groups[g];
-    if (kind === "rest" && !parts) continue;
+    if (!parts && (["rest", "unchanged"].includes(kind) || (model.difference && !differs[g]))) continue;
     const key = ["scope", "chunk"].includes(kind) ? `${kind} ${holdsLoop[g]} ${differs[g]}` : g;
     if (sets.has(key)) sets.get(key).push(g);
     else sets.set(key, [g]);
@@ -156,10 +156,14 @@ function drawnSource(item, hidden) {
   return null;
 }
 
+// a closed box with what the picture is not about has no edges
+const isAside = (id) => id[0] === "g" && groups[Number(id.slice(1))].kind === "rest";
+
 function edgesBetween(shown, hidden) {
   const found = new Map();
   const add = (source, target, kind, text, port, type = "") => {
     const from = shown[source], to = shown[target];
+    if (isAside(from) || isAside(to)) return;
     if (from === to) {
       if (from[0] === "g" || kind !== "data" || source !== target) return;
     }

@@ -1,7 +1,7 @@
 // Timeline of a run: one lane per device, iterations by color, messages as lines between lanes.
 
 const LEFT = 120, TOP = 26, GAP = 22, ROWS = 8;
-const LEAST_ROW = 20, MOST_ROW = 48;
+const LEAST_ROW = 20;
 let ROW = LEAST_ROW;
 const MOST_MESSAGES = 1500;
 
@@ -12,9 +12,12 @@ function drawnEnd() {
   return start.reduce((end, at, s) => Math.max(end, at + took[s]), 1);
 }
 
+// a run is prepared before its first token
+const drawnStart = () => Math.max(0, least([drawnEnd(), ...run.slices.start]) - drawnEnd() * 0.002);
+
 const timeline = run && {
   element: document.getElementById("timeline"),
-  from: 0,
+  from: drawnStart(),
   to: drawnEnd(),
   focus: null,
   rows: [], // of each row its device and its slices, by start
@@ -45,7 +48,7 @@ function layOut() {
 function placeRows() {
   const { element, canvas, rows } = timeline, lanes = new Set(rows.map((row) => row.device)).size;
   const free = canvas ? element.clientHeight - canvas.offsetTop - TOP - (lanes + 1) * GAP : 0;
-  ROW = Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(free / Math.max(1, rows.length))));
+  ROW = Math.max(LEAST_ROW, Math.floor(free / Math.max(1, rows.length)));
   let y = TOP;
   rows.forEach((row, at) => {
     if (at && rows[at - 1].device !== row.device) y += GAP;
@@ -115,7 +118,7 @@ function drawTimeline() {
       pen.globalAlpha = shareOf(s) === null ? 0.12 : focus === null || focus === frame[s] ? 1 : 0.25;
       pen.fillStyle = sliceColour(s, style);
       pen.fillRect(x, row.y + 1, wide > 3 ? wide - 0.5 : wide, ROW - 3);
-      if (wide > 40) label(pen, style, run.names[run.slices.node[s]], x, row.y, wide);
+      if (wide > 12) label(pen, style, run.names[run.slices.node[s]], x, row.y, wide);
     }
   }
   pen.globalAlpha = 1;
@@ -127,10 +130,24 @@ function drawTimeline() {
   pen.restore();
 }
 
-function label(pen, style, text, x, y, wide) {
+// the longest end of a name, from a slash on, that fits whole: along the row, or upright
+function label(pen, style, name, x, y, wide) {
   pen.fillStyle = style.ink;
-  const fits = Math.floor((wide - 6) / 6.4);
-  pen.fillText(text.length > fits ? `…${text.slice(1 - fits)}` : text, x + 3, y + ROW - 7);
+  const parts = name.split("/");
+  for (let from = 0; from < parts.length; from++) {
+    const text = parts.slice(from).join("/"), long = pen.measureText(text).width;
+    if (long <= wide - 6) {
+      pen.fillText(text, x + 3, y + Math.min(ROW - 7, ROW / 2 + 4));
+      return;
+    }
+    if (long > ROW - 12) continue;
+    pen.save();
+    pen.translate(x + wide / 2 + 4, y + ROW - 8);
+    pen.rotate(-Math.PI / 2);
+    pen.fillText(text, 0, 0);
+    pen.restore();
+    return;
+  }
 }
 
 function drawLabels(pen, style) {
@@ -139,7 +156,7 @@ function drawLabels(pen, style) {
   for (const row of timeline.rows) {
     if (seen.has(row.device)) continue;
     seen.add(row.device);
-    pen.fillText(run.devices[row.device], 8, row.y + ROW - 7, LEFT - 14);
+    pen.fillText(run.devices[row.device], 8, row.y + Math.min(ROW - 7, ROW / 2 + 4), LEFT - 14);
   }
 }
 
@@ -260,7 +277,7 @@ function watchTimeline() {
     const ns = nsOf(event.clientX - canvas.getBoundingClientRect().x), factor = Math.exp(event.deltaY * 0.0015);
     setSpan(ns - (ns - timeline.from) * factor, ns + (timeline.to - ns) * factor);
   }, { passive: false });
-  canvas.addEventListener("dblclick", () => setSpan(0, drawnEnd()));
+  canvas.addEventListener("dblclick", () => setSpan(drawnStart(), drawnEnd()));
 }
 
 function setSpan(from, to) {

@@ -2,16 +2,18 @@
 
 const canvas = document.getElementById("canvas");
 // a large picture is first shown in part, so that its text is readable
-const OVERVIEW = 0.32;
-const READABLE = 0.5;
+const OVERVIEW = 0.6;
+const READABLE = 0.75;
 // a picture whose width fits at this size is read from top to bottom
 const COLUMN = 0.7;
 // beyond this, Graphviz takes many seconds
 const MOST_BOXES = 800;
-const BUDGETS = [BUDGET, 45, 30, 20];
+const BUDGETS = [BUDGET, 45, 30, 20, 12];
 let viz = null;
 let drawn = { edges: [], shown: [] };
 let place = { x: 0, y: 0, zoom: 1 };
+// the size at which the width of the picture fits, or what differs
+let fitting = 1;
 let svg = null;
 let picked = null;
 
@@ -29,9 +31,9 @@ function drawStart() {
   for (const limit of BUDGETS) {
     openSome(limit);
     redraw();
-    if (place.zoom >= COLUMN) return;
+    if (fitting >= COLUMN) return;
   }
-  openSome();
+  openSome(BUDGETS[2]);
   redraw();
 }
 
@@ -126,12 +128,39 @@ function fit() {
   move({ zoom, x: (room.width - width * zoom) / 2, y: (room.height - height * zoom) / 2 });
 }
 
+// the part of the picture with what differs, on the page of two graphs
+function differingPart() {
+  const ids = [...new Set(drawn.shown.filter((id, n) => id && nodes[n].status))];
+  const boxes = ids.map((id) => elementOf(id)?.getBBox()).filter(Boolean);
+  if (!boxes.length) return null;
+  const x = least(boxes.map((box) => box.x)), y = least(boxes.map((box) => box.y));
+  const right = greatest(boxes.map((box) => box.x + box.width)), bottom = greatest(boxes.map((box) => box.y + box.height));
+  // Graphviz counts from the bottom: its drawing is moved by this much
+  const shift = svg.querySelector(".graph").transform.baseVal.consolidate().matrix;
+  return { x: x + shift.e, y: y + shift.f, width: right - x, height: bottom - y };
+}
+
+function showPart(part) {
+  const room = canvas.getBoundingClientRect(), margin = 60;
+  const fits = Math.min((room.width - margin) / part.width, (room.height - margin) / part.height);
+  const zoom = Math.min(1.2, Math.max(READABLE, fits));
+  const start = (size, whole) => Math.max(margin / 2, (size - whole * zoom) / 2);
+  move({ zoom, x: start(room.width, part.width) - part.x * zoom, y: start(room.height, part.height) - part.y * zoom });
+  fitting = fits;
+}
+
 // fit the picture, or its upper part at a readable size
 function showStart() {
+  const part = model.difference ? differingPart() : null;
+  if (part) {
+    showPart(part);
+    return;
+  }
   fit();
   const { width, height } = svg.viewBox.baseVal;
   const room = canvas.getBoundingClientRect();
   const zoom = Math.min(1, (room.width - 24) / width);
+  fitting = zoom;
   if (place.zoom < zoom && zoom >= COLUMN) {
     move({ zoom, x: (room.width - width * zoom) / 2, y: 12 });
     return;
