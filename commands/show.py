@@ -14,6 +14,12 @@ def main(
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="Describe one node.")
     ] = None,
+    loop: Annotated[
+        str | None,
+        typer.Option(
+            "--loop", metavar="NAME", help="Show one loop: its variables and nodes, or its page."
+        ),
+    ] = None,
     filter: Filter = [],
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes.")] = False,
     ops: Annotated[bool, typer.Option("--ops", help="Count nodes per op.")] = False,
@@ -56,6 +62,15 @@ def main(
 
         graph_file = ModelExplorerFile(model_explorer)
     request = ShowOptions(
-        sections, node, tuple(filter), format, full, color, deadness, picture_files, graph_file
+        sections,
+        node,
+        tuple(filter),
+        format,
+        full,
+        color,
+        deadness,
+        picture_files,
+        graph_file,
+        loop,
     )
     show(graph, request)

@@ -26,10 +26,14 @@ _LEAST_SHARE: Final = 0.75
 
 
 class FoldedName(NamedTuple):
-    """A name below a scope, which begins with an ellipsis where outer scopes are left out."""
+    """A name below a scope, which begins with an ellipsis where outer scopes are left out.
+
+    These are the scopes `outer`, up to that of the function that repeats them.
+    """
 
     scope: str
     rest: str
+    outer: str = ""
 
     def __str__(self) -> str:
         """The name as it is printed."""
@@ -45,7 +49,8 @@ def folded_name(name: str) -> FoldedName:
             for length in range(min(len(outer), len(inner)), 0, -1):
                 if outer[-length:] == inner[:length]:
                     scope = "/".join([ELLIPSIS, *inner[:length], ""])
-                    return FoldedName(scope, "/".join(parts[index + 1 + length :]))
+                    rest = "/".join(parts[index + 1 + length :])
+                    return FoldedName(scope, rest, "/".join([*parts[: index + 1], ""]))
     scope, slash, rest = name.rpartition("/")
     return FoldedName(scope + slash, rest)
 
@@ -79,8 +84,7 @@ def common_scope(texts: Iterable[str]) -> CommonScope:
 def _abbreviated(name: str) -> str:
     """A name with its outermost scope and without those that its innermost function repeats."""
     folded = folded_name(name)
-    is_folded = folded.scope.startswith(ELLIPSIS)
-    return f"{name.partition('/')[0]}/{folded}" if is_folded else name
+    return f"{name.partition('/')[0]}/{folded}" if folded.outer else name
 
 
 class NameHeadings:
@@ -96,8 +100,8 @@ class NameHeadings:
         if len(complete) < _LEAST_LENGTH * 2:
             self._scope = ""
             return complete
-        scope, rest = folded_name(tensor)
-        if scope.startswith(ELLIPSIS):
+        scope, rest, outer = folded_name(tensor)
+        if outer:
             scope = f"{tensor.partition('/')[0]}/{scope}"
         if scope != self._scope:
             self._heading(f"{scope}:")
@@ -112,9 +116,7 @@ def _saved(scope: str, rests: Mapping[str, str]) -> int:
 
 def _below_folded_scope(names: Iterable[str]) -> tuple[str, dict[str, str]]:
     """The scope of most names with a scope that repeats, and all names below it."""
-    scopes = Counter(
-        folded.scope for folded in map(folded_name, names) if folded.scope[:1] == ELLIPSIS
-    )
+    scopes = Counter(folded.scope for folded in map(folded_name, names) if folded.outer)
     if not scopes:
         return "", {}
     scope = scopes.most_common(1)[0][0]
@@ -128,4 +130,10 @@ def _below_outer_scope(names: Iterable[str]) -> tuple[str, dict[str, str]]:
     for name in names:
         counts.update(accumulate(f"{part}/" for part in name.split("/")[:-1]))
     scope = max(counts, key=lambda scope: (counts[scope] - 1) * len(scope))
-    return scope, {name: name.removeprefix(scope) for name in names if name.startswith(scope)}
+    rests = {}
+    for name in names:
+        if name.startswith(scope):
+            folded = folded_name(name)
+            inner = f"{folded.outer}{ELLIPSIS}/{folded.rest}" if folded.outer else name
+            rests[name] = (inner if inner.startswith(scope) else name).removeprefix(scope)
+    return scope, rests

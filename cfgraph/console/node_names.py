@@ -68,7 +68,7 @@ class NodeNames:
         """
         paths = [frame.path for frame in frames(self.graph).all[1:] if not frame.has_name(text)]
         start, end = _start_and_end(text.removeprefix("/"))
-        found = [path for path in paths if _has_end(path, f"/{start}", end)]
+        found = [path for path in paths if _has_end(path, start, end)]
         if len(found) > 1:
             raise _ambiguous_error(text, found)
         for path in found:
@@ -154,7 +154,7 @@ def _start_and_end(text: str) -> tuple[str, str]:
 
 
 def _has_end(name: str, start: str, end: str) -> bool:
-    return name.endswith(f"/{end}") and name.startswith(start)
+    return name.endswith(f"/{end}") and (not start or f"/{start}" in f"/{name}")
 
 
 def _ambiguous_error(text: str, names: Sequence[str]) -> UsageError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
+from cfgraph.analysis.loops.loop_state import VARIABLE_COLUMNS, LoopStateVariable
 from cfgraph.analysis.partitions import DevicePartition, MessageRoute, Partitions, device_partitions
 from cfgraph.analysis.summary import (
     Endpoint,
@@ -31,6 +32,7 @@ from cfgraph.console.values import type_text as value_type
 from cfgraph.console.values import value_report, value_text
 from cfgraph.console.views import show_tables as tables
 from cfgraph.console.views.dot import graph_dot
+from cfgraph.console.views.loop_views import LoopView, find_loop
 from cfgraph.console.views.modules import module_summaries, modules_table
 from cfgraph.console.views.node_facts import (
     FactRow,
@@ -182,6 +184,13 @@ def _print_remarks(out: Page, summary: Summary) -> None:
         out.items([f"not runnable because of {first}", *others], "yellow")
 
 
+def print_loop_variables(out: Page, variables: Sequence[LoopStateVariable]) -> None:
+    """Print the variables of a loop."""
+    out.heading("variables", "as an iteration reads and returns them")
+    out.table(report_table(LoopStateVariable, variables, *VARIABLE_COLUMNS))
+    out.line()
+
+
 def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bool) -> None:
     """Print all facts about one node."""
     page.heading(f"{view.title(node)}  {node.op}", op_description(node.op))
@@ -321,6 +330,7 @@ class ShownSections(Record):
     functions: Maybe[Sequence[LibraryFunctionSummary]] = None
     devices: Maybe[Sequence[DeviceRow]] = None
     modules: Maybe[Sequence[ModuleSummary]] = None
+    variables: Maybe[Sequence[LoopStateVariable]] = None  #: With --loop, those of the loop.
 
 
 class ShowResult(
@@ -353,10 +363,11 @@ class ShowOptions:
     deadness: bool = False
     pictures: PictureFiles | None = None
     model_explorer: GraphFileWriter | None = None
+    loop: str | None = None
 
 
 def show(path: str, options: ShowOptions) -> None:
-    """Print a graph. Raises UsageError for an unknown node, filter or format."""
+    """Print a graph. Raises UsageError for an unknown node, loop, filter or format."""
     if options.format not in FORMATS:
         raise UsageError(
             f"unknown format {options.format!r}", hint=f"use one of {', '.join(FORMATS)}"
@@ -398,6 +409,12 @@ class _ShowCommand:
         return self._parts
 
     @cached_property
+    def loop(self) -> LoopView | None:
+        """The loop that is shown alone."""
+        name = self.options.loop
+        return None if name is None else find_loop(signature_names(self.source), name)
+
+    @cached_property
     def modules(self) -> list[ModuleSummary]:
         """The StableHLO modules of the graph and its functions, which are read on request."""
         return module_summaries(self.graph, reads=_MODULES in self.options.sections)
@@ -410,7 +427,8 @@ class _ShowCommand:
             note(f"note: the graph is invalid: {skipped}; `cfgraph check` lists the errors")
         chosen = self.chosen()
         if options.pictures:
-            options.pictures.write(self.source, self.whole, chosen, options.node)
+            view = self.whole if self.loop is None else self.loop.view
+            options.pictures.write(self.source, view, chosen, options.node)
         if options.model_explorer is not None:
             options.model_explorer.write(self.whole, self.source.path)
         written = [entry.path for entry in self.artifacts()]
@@ -434,7 +452,9 @@ class _ShowCommand:
         return [entry for writer in writers if writer for entry in writer.artifacts()]
 
     def chosen(self) -> list[NodeSelection]:
-        """Return the nodes that pass the filters, or the named one."""
+        """Return the nodes that pass the filters, the named one, or those of the loop."""
+        if self.loop is not None:
+            return [self.loop.nodes]
         if self.options.node is not None:
             names = signature_names(self.source)
             return [find_node(self.whole, names.tensor(self.options.node))]
@@ -442,7 +462,7 @@ class _ShowCommand:
 
     def sections(self) -> tuple[str, ...]:
         """Return the requested sections; a filter or deadness alone implies the nodes."""
-        lists_nodes = self.options.filters or self.options.deadness
+        lists_nodes = self.options.filters or self.options.deadness or self.options.loop
         return self.options.sections or (("nodes",) if lists_nodes else ())
 
     def rows(self, section: str, chosen: list[NodeSelection], tree: bool) -> Sequence[Any]:
@@ -466,6 +486,8 @@ class _ShowCommand:
         kind, *names = _COLUMNS[section]
         if section == "nodes" and not self.options.deadness:
             names.remove("live")
+        if section == "nodes" and self.loop is not None:
+            names.remove("frame")
         if section == "frames" and tree:
             names[0] = "loop"
         if section == "devices" and not self.parts:
@@ -484,7 +506,8 @@ class _ShowCommand:
             return ShowResult(node=ShownNodes(nodes))
         if sections := self.sections():
             rows = {name: self.rows(name, chosen, tree=False) for name in sections}
-            return ShowResult(sections=ShownSections(**rows))
+            variables = None if self.loop is None else self.loop.variables
+            return ShowResult(sections=ShownSections(**rows, variables=variables))
         saved, parts = self.saved, self.parts
         return ShowResult(
             ShownSummary(
@@ -504,6 +527,8 @@ class _ShowCommand:
                 for node in selection.nodes:
                     print_node(out, selection.view, node, self.options.full, self.options.deadness)
         elif sections := self.sections():
+            if self.loop is not None:
+                print_loop_variables(out, self.loop.variables)
             for index, section in enumerate(sections):
                 if len(sections) > 1:
                     out.heading(f"{'' if index == 0 else chr(10)}{section}")

@@ -1,4 +1,4 @@
-"""`explain GRAPH LOOP`: variables, trip count, and loops that are nodes of functions."""
+"""`explain GRAPH LOOP` and `show --loop`: variables, trip count, and loops in functions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import cfgraph
 from cfgraph.build.builder import Builder
+from tests.cli.test_picture_files import model_of_page
 from tests.command_fixtures import Command
 
 LOOP = "StatefulPartitionedCall_1/StatefulPartitionedCall/sequential_1/lstm_1/while"
@@ -99,3 +100,38 @@ def test_the_end_of_two_loops_lists_them(command: Command, lstm: Path) -> None:
     assert done.code == 2
     assert f"/{LOOP}" in done.err
     assert command("explain", lstm / "lowered.pb", "StatefulPartitionedCall_1/…/while").code == 0
+
+
+def test_show_has_one_loop_alone(command: Command, lstm: Path) -> None:
+    done = command("show", lstm, "--loop", "sequential_1/lstm_1/while", "--json")
+    result = done.json["result"]
+    assert [variable["role"] for variable in result["variables"]][4] == ROLES[3][2]
+    names = [node["name"] for node in result["nodes"]]
+    assert f"{LOOP}/body/sequential_1/lstm_1/while/lstm_cell_1/mul_2" in names
+    assert all(name.startswith(f"{LOOP}/") for name in names)
+    text = command("show", lstm, "--loop", "lstm_1/while").lines
+    assert text[0].startswith("variables")
+    assert any(line.split()[:1] == ["while/LoopCond"] for line in text)
+
+
+def test_the_page_of_a_loop_has_its_nodes_alone(command: Command, lstm: Path) -> None:
+    page = lstm.parent / "loop.html"
+    done = command("show", lstm, "--loop", "lstm_1/while", "--html", page)
+    assert (done.code, f"wrote {page}" in done.err) == (0, True)
+    names = [node["name"] for node in model_of_page(page)["nodes"]]
+    listed = command("show", lstm, "--loop", "lstm_1/while", "--json").json["result"]["nodes"]
+    assert sorted(names) == sorted(node["name"] for node in listed)
+
+
+def test_show_of_a_loop_includes_inner_loops(command: Command, graphs: Path) -> None:
+    inner = "/while/while_context/while/while/while_context"
+    counts = [
+        len(command("show", graphs / "nested.pb", "--loop", path, "--json").json["result"]["nodes"])
+        for path in ("/while/while_context", inner)
+    ]
+    assert counts[0] > counts[1] > 0
+
+
+def test_a_node_is_not_a_loop(command: Command, lstm: Path) -> None:
+    done = command("show", lstm, "--loop", "Const")
+    assert (done.code, "'Const' is not a loop" in done.err) == (2, True)

@@ -44,6 +44,9 @@ class LoopStateVariable(Record):
     role: Annotated[str, Column(title="is", scoped=True)]
 
 
+VARIABLE_COLUMNS: Final = ("index", "name", "type", "role", "updated")
+
+
 class _VariableTensors(NamedTuple):
     """A variable: the value that an iteration reads, the one that it returns, and the first."""
 

@@ -19,7 +19,7 @@ from cfgraph.analysis.explain import (
 from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.loops.loop_state import LoopStateVariable, call_variables, frame_variables
+from cfgraph.analysis.loops.loop_state import VARIABLE_COLUMNS, LoopStateVariable, frame_variables
 from cfgraph.analysis.loops.while_loop import static_trip_count
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.cli.json_output import partial_document, print_document
@@ -40,24 +40,21 @@ from cfgraph.console.explanations.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.node_names import NodeNames
 from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.console.views.loop_views import called_loop, complete_subject, is_loop
 from cfgraph.console.views.modules import ModuleExplanation, is_module
 from cfgraph.console.views.node_facts import op_description
 from cfgraph.console.views.selection import GraphView, find_node
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
-from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_implementation
 from cfgraph.ir.names import first_names
-from cfgraph.ir.node import node_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.units import format_duration
-from cfgraph.ops.opdef.op import function_calls, role_of
+from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.reports import Column
-from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.preparation.run_passes import lowered_copy
 from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
@@ -140,8 +137,7 @@ class LoopExplanation:
         if self.variables:
             out.line()
             out.heading("variables", "as an iteration reads and returns them")
-            names = ("index", "name", "type", "role", "updated")
-            out.table(report_table(LoopStateVariable, self.variables, *names))
+            out.table(report_table(LoopStateVariable, self.variables, *VARIABLE_COLUMNS))
         if not cycle.chain:
             return
         out.line()
@@ -234,29 +230,6 @@ def _trips(frame: Frame, shapes: StaticShapes) -> tuple[int, bool] | None:
     if cond is None or count is None:
         return None
     return count, static_trip_count(cond, shapes, exact=True) == count
-
-
-def explain_functional_loop(
-    names: NodeNames,
-    view: GraphView,
-    node: Node,
-    iterations: Callable[[Frame], IterationTimes] | None = None,
-) -> LoopExplanation | None:
-    """Explain a node that calls functions for each iteration, as a loop of the lowered graph.
-
-    None if nothing calls the function that has the node. Raises as `explain_loop`.
-    """
-    name = names.first_call(view.name, node.name)
-    if name is None:
-        return None
-    graph = names.graph
-    lowered = lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph
-    path = next((frame.path for frame in frames(lowered).all if frame.name == name), None)
-    if path is None:
-        return None
-    explained = explain_loop(lowered, path, iterations)
-    variables = call_variables(node, view.caller or graph)
-    return replace(explained, variables=variables, node=view.title(node))
 
 
 def item_name(item: Item) -> str:
@@ -374,19 +347,9 @@ def explain_subject(
     require_single_stdin(source, inputs.feed)
     names = signature_names(source, inputs.signature, inputs.variables)
     runs = None if make_runs is None else make_runs(source, names)
-    subject = _complete_subject(source.graph, names, subject)
+    subject = complete_subject(names, subject)
     explained = _explain(names.nodes, subject, runs, full, find_line)
     print_explanation(source, *explained, json=json, color=color)
-
-
-def _complete_subject(graph: Graph, names: SignatureNames, subject: str) -> str:
-    """The name of a loop or node; loops of functions may be named by the path that a run prints."""
-    if any(frame.has_name(subject) for frame in frames(graph).all[1:]):
-        return subject
-    name = subject.removeprefix("/")
-    loop = None if node_name(name) in graph else names.nodes.loop(subject)
-    complete = loop or names.tensor(name)
-    return subject if complete == name else complete
 
 
 def print_explanation(
@@ -415,11 +378,11 @@ def _explain(
         measure = None if runs is None else runs.iterations
         return "loop", explain_loop(graph, subject, measure)
     selection = find_node(GraphView(graph), subject.removeprefix("^"))
-    if find_line is None and is_functional_loop(selection.nodes[0]):
+    loop = called_loop(names, selection) if find_line is None else None
+    if loop is not None:
         measure = None if runs is None else runs.iterations
-        loop = explain_functional_loop(names, selection.view, selection.nodes[0], measure)
-        if loop is not None:
-            return "loop", loop
+        explained_loop = explain_loop(loop.view.graph, loop.frame.path, measure)
+        return "loop", replace(explained_loop, variables=loop.variables, node=loop.title)
     module = None
     if is_module(selection.nodes[0]):
         title = selection.view.title(selection.nodes[0])
@@ -437,19 +400,6 @@ def _explain(
     function = FunctionResults(view.name, view.results_of(node)) if view.name else None
     explained = NodeExplanation(facts, unconditional, outcome, full, called, code, module, function)
     return "node", explained
-
-
-def is_loop(graph: Graph, subject: str) -> bool:
-    """True if a subject names a loop, not a node."""
-    if subject.removeprefix("^").partition(":")[0] in graph:
-        return False
-    named = any(frame.has_name(subject) for frame in frames(graph).all[1:])
-    return named or subject.startswith("/")
-
-
-def is_functional_loop(node: Node | BodyNode) -> bool:
-    """True for a node that calls a function for each iteration."""
-    return function_calls(node.op).kind in ("while", "for")
 
 
 def _unconditional_work(graph: Graph, node: Node) -> UnconditionalWork | None:

@@ -1,0 +1,109 @@
+"""Loops by name: frames of a graph, and nodes that call functions for each iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.loop_state import LoopStateVariable, call_variables, frame_variables
+from cfgraph.console.node_names import NodeNames
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.console.views.selection import GraphView, NodeSelection, find_node
+from cfgraph.errors import UsageError
+from cfgraph.ir.functions import BodyNode
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean, first_names
+from cfgraph.ir.node import node_name
+from cfgraph.ops.opdef.op import function_calls
+from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.preparation.run_passes import lowered_copy
+
+_MAX_PATHS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LoopView:
+    """A frame, in the graph or in its lowered form for a node that calls functions, the `call`."""
+
+    view: GraphView
+    frame: Frame
+    call: NodeSelection | None = None
+
+    @property
+    def title(self) -> str | None:
+        """The name of the node that calls functions, if it is one."""
+        return None if self.call is None else self.call.view.title(self.call.nodes[0])
+
+    @property
+    def nodes(self) -> NodeSelection:
+        """The nodes of the loop with those of inner loops, in graph order."""
+        graph_frames = self.view.frames
+        nodes = [node for node in self.view.graph if self._has(graph_frames.of[node])]
+        return NodeSelection(self.view, [*self.frame.enters, *nodes])
+
+    def _has(self, frame: Frame) -> bool:
+        return frame.is_within(self.frame)
+
+    @property
+    def variables(self) -> list[LoopStateVariable]:
+        """The variables of the loop; those of a call in the order of its inputs."""
+        if self.call is None:
+            return frame_variables(self.frame, self.view.shapes)
+        view = self.call.view
+        return call_variables(self.call.nodes[0], view.caller or view.graph)
+
+
+def complete_subject(names: SignatureNames, subject: str) -> str:
+    """The name of a loop or node; loops of functions may be named by the path that a run prints."""
+    graph = names.nodes.graph
+    if any(frame.has_name(subject) for frame in frames(graph).all[1:]):
+        return subject
+    name = subject.removeprefix("/")
+    loop = None if node_name(name) in graph else names.nodes.loop(subject)
+    complete = loop or names.tensor(name)
+    return subject if complete == name else complete
+
+
+def is_loop(graph: Graph, subject: str) -> bool:
+    """True if a subject names a loop, not a node."""
+    if subject.removeprefix("^").partition(":")[0] in graph:
+        return False
+    named = any(frame.has_name(subject) for frame in frames(graph).all[1:])
+    return named or subject.startswith("/")
+
+
+def called_loop(names: NodeNames, selection: NodeSelection) -> LoopView | None:
+    """The loop of a node that calls functions for each iteration, where it is called first.
+
+    None for another node, and if nothing calls the function that has the node.
+    """
+    node = selection.nodes[0]
+    name = names.first_call(selection.view.name, node.name) if _calls_body(node) else None
+    if name is None:
+        return None
+    graph = names.graph
+    lowered = GraphView(lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph)
+    frame = next((frame for frame in lowered.frames.all if frame.name == name), None)
+    return None if frame is None else LoopView(lowered, frame, selection)
+
+
+def _calls_body(node: Node | BodyNode) -> bool:
+    return function_calls(node.op).kind in ("while", "for")
+
+
+def find_loop(names: SignatureNames, subject: str) -> LoopView:
+    """The loop of a name. Raises UsageError for any other name."""
+    graph = names.nodes.graph
+    complete, view = complete_subject(names, subject), GraphView(graph)
+    named = [frame for frame in view.frames.all[1:] if frame.has_name(complete)]
+    if len(named) == 1:
+        return LoopView(view, named[0])
+    if not named and not complete.startswith("/"):
+        found = called_loop(names.nodes, find_node(view, complete))
+        if found is not None:
+            return found
+        raise UsageError(f"{complete!r} is not a loop", hint="`show` lists loops")
+    paths = [frame.path for frame in view.frames.all[1:]]
+    hint = did_you_mean(complete, paths) or f"loops of the graph: {first_names(paths, _MAX_PATHS)}"
+    raise UsageError(f"no loop {complete!r} in the graph", hint=hint if paths else None)
