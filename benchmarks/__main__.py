@@ -1,7 +1,7 @@
 """Print the table of figures: `python -m benchmarks [--tiny] [--models PATH] [section ...]`.
 
 Without a section, all are measured. `--models` names recordings for the sections
-`models` and `optimize`.
+`models`, `optimize`, and `stalls`.
 `python -m benchmarks papers [--measure]` rewrites docs/papers.md and its pictures instead,
 `python -m benchmarks converters [GRAPH ...]` the table of docs/functionalize.md, and
 `python -m benchmarks hunt --with tensorflow:autojit` searches TensorFlow's modes for faults.
@@ -40,6 +40,7 @@ from benchmarks import (
     reduce,
     regions,
     running,
+    stalls,
     startup,
     swapping,
     workers,
@@ -60,6 +61,7 @@ SECTIONS: dict[str, Any] = {
     "compiling": compiling,
     "models": models,
     "optimize": optimizing,
+    "stalls": stalls,
     "devices": devices,
     "first": first_runs,
     "gradients": gradients,
@@ -93,6 +95,7 @@ def main(words: Sequence[str]) -> None:
     if options.models is not None:
         SECTIONS["models"] = models.Section(options.models)
         SECTIONS["optimize"] = optimizing.Section(options.models)
+        SECTIONS["stalls"] = stalls.Section(options.models)
     tf = tensorflow()
     if tf is not None:
         tf.compat.v1.disable_eager_execution()  # of the whole process, so not in tests
@@ -116,7 +119,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = section_parser("python -m benchmarks", description, SECTIONS)
     parser.epilog = "`python -m benchmarks papers --help` describes a page that is measured alone."
     parser.add_argument(
-        "--models", type=Path, metavar="PATH", help="recordings for `models` and `optimize`"
+        "--models",
+        type=Path,
+        metavar="PATH",
+        help="recordings for `models`, `optimize`, and `stalls`",
     )
     return parser.parse_args(words)
 

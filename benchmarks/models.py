@@ -52,8 +52,10 @@ MOST_RUNS = 4096
 # goals of geometric mean and worst ratio, steady and first
 STEADY, WORST, FIRST, WORST_FIRST = 1.5, 4.0, 0.5, 1.5
 STEADY_XLA, WORST_XLA = 0.7, 2.0
-# runs before the times of a model with XLA, and processor seconds that compiling may take
-WARM_UPS, COMPILE_LIMIT = 20, 120
+# runs before the times of a model with XLA, more until the session has decided, and processor
+# seconds that this may take
+WARM_UPS, MOST_WARM_UPS, COMPILE_LIMIT = 20, 10**9, 120
+UNDECIDED = "would compile", "XLA compiles", "is compared"
 
 
 @dataclass
@@ -142,8 +144,10 @@ def cfgraph_side(
             if run.get("init"):
                 session.run(targets=run["targets"])
         fetches = case["runs"][-1]["fetches"]
-        for _ in range(WARM_UPS if xla else 0):
+        for number in range(MOST_WARM_UPS if xla else 0):
             session.run(fetches, feeds)
+            if number >= WARM_UPS and not any(x in session.tier_choice for x in UNDECIDED):
+                break
         if xla:
             print(f"{case['id']}: {session.tier_choice}", file=sys.stderr)
         return lambda: session.run(fetches, feeds)

@@ -47,6 +47,8 @@ OWN_BYTES: Final = 256 << 20
 _LOG_BYTES: Final = 1 << 16
 _MAX_LINE: Final = 300
 _IDLE_PROCESSES: Final = 2
+# the priority of a process that yields
+_YIELDING: Final = 10
 _START_HINT: Final = "the system may have no room for another process; `ulimit -a` has its limits"
 _CONFINEMENT: Final = "cfgraph.processes.confinement"
 _KINDS: Final = {kind.__name__: kind for kind in (Unsupported, OpError, ExecutionError)}
@@ -58,7 +60,7 @@ class ChildProgram:
 
     `task` completes "the process that". `code` and `hint` are those of the error of its death.
     It has `start_seconds` to import its modules. Without use of a processor for `idle_seconds`, a
-    process is silent: it is stopped, or waits forever.
+    process is silent: it is stopped, or waits forever. A process that `yields` has a low priority.
     """
 
     module: str
@@ -68,6 +70,7 @@ class ChildProgram:
     is_confined: bool = True
     start_seconds: float = 120.0
     idle_seconds: float = 4.0
+    yields: bool = False
 
 
 class ChildProcess:
@@ -104,6 +107,8 @@ class ChildProcess:
                 pass_fds=ends,
                 start_new_session=True,  # Ctrl-C reaches this process alone, which ends it
             )
+            if self.program.yields:
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, _YIELDING)
             opened.pop_all()
         for end in (far, watched, printed):
             os.close(end)

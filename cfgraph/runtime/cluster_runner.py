@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock, local
@@ -141,18 +142,21 @@ class ClusterCompiler(Protocol):
 class SignatureCounts(local):
     """The new signatures of the run of this thread, since several runs may share the clusters.
 
-    Without permission (`may_compile`) a signature that is not compiled runs on NumPy kernels.
-    `failed` is the reason why a compiled function failed, or empty.
+    Without permission (`may_compile`) a signature that is not compiled runs on NumPy kernels, and
+    so does one whose compilation beside the runs is `pending`. `failed` is the reason why a
+    compiled function failed, or empty.
     """
 
     may_compile = True
     compiled = 0
     missed = 0
     failed = ""
+    pending: Sequence[Future[Any]] = ()
 
     def start_run(self, *, may_compile: bool) -> None:
         """Count the signatures of a new run."""
         self.may_compile, self.compiled, self.missed, self.failed = may_compile, 0, 0, ""
+        self.pending = ()
 
 
 class ClusterRunner:
@@ -162,7 +166,7 @@ class ClusterRunner:
 
     The default engine is a compiler that is installed, for clusters that are large enough to gain
     by it. Errors name a node with its cluster as a prefix, or by itself without `prefixes_errors`.
-    Where a compiler `is_optional`, its failures are no errors.
+    With `compiles_later` runs do not wait for a compilation.
 
     Raises UsageError for an unknown engine, Unsupported for a compiler that is not installed.
     """
@@ -173,7 +177,7 @@ class ClusterRunner:
         *,
         lazy: bool = False,
         prefixes_errors: bool = True,
-        is_optional: bool = False,
+        compiles_later: bool = False,
         cache: CodeCache | None = None,
     ) -> None:
         engines = AUTO, NUMPY, *extension_names(COMPILER)
@@ -181,7 +185,7 @@ class ClusterRunner:
             message = f"unknown engine {engine!r}"
             raise UsageError(message, hint=f"one of {', '.join(engines)}")
         self.auto_engine = engine in (None, AUTO)
-        self.is_optional = is_optional or self.auto_engine
+        self.compiles_later = compiles_later
         self._requested = AUTO if engine is None else engine
         if not self.auto_engine and self.compiler is not None:
             self.compiler.require()

@@ -136,8 +136,12 @@ class CompiledFunction:
     """A body compiled for one signature; construction runs it once.
 
     `call` computes its results from the arguments of the layout. `is_stored` is true if a cache had
-    the executable.
+    the executable. A process that compiled it beside this one took `least_seconds` for a call on
+    the same inputs; they are disturbed if this process used a processor meanwhile.
     """
+
+    least_seconds: float | None = None
+    is_disturbed = False
 
     def __init__(
         self,

@@ -18,10 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from cfgraph.backends.xla.background import BACKGROUND, UNINTERRUPTED
 from cfgraph.backends.xla.compile import (
     CompilationFailed,
     CompiledFunction,
@@ -73,6 +75,8 @@ _PROGRAM: Final = ChildProgram(
     hint="another engine runs the graph, such as --engine compiled; `explain CFG716` has more",
 )
 _CALL: Final = "call"
+# of a processor, that this process uses while the child runs: its times are then disturbed
+_DISTURBED_SHARE: Final = 0.1
 # a pass that a compilation leaves out after a process died in it
 _FUSION: Final = "fusion"
 _WITHOUT_FUSION: Final = {"xla_disable_hlo_passes": _FUSION}
@@ -207,6 +211,32 @@ class RemoteFunction:
         layout = FunctionLayout.from_json(header["layout"], arrays)
         return CompiledFunction(layout, executable, inputs, is_stored=answer.is_stored)
 
+    def compile_later(
+        self,
+        inputs: Sequence[Any],
+        lengths: Mapping[Node, int] | None,
+        cache: CodeCache | None,
+    ) -> CompiledFunction:
+        """Compile while runs go on, with the times of the child; jax is never imported here.
+
+        Raises CompilationFailed, and the errors of `compile`.
+        """
+        if self._is_local:
+            message = "it has an op that another process lacks"
+            raise CompilationFailed(message)
+        request = self.request(inputs, lengths, is_timed=True)
+        wall, own = perf_counter(), process_time()
+        answer = self.answer(request, cache)
+        share = (process_time() - own) / max(perf_counter() - wall, 1e-9)
+        try:
+            with UNINTERRUPTED:
+                compiled = self.loaded(request, answer, inputs)
+        except NotLoadable as error:
+            raise CompilationFailed(str(error)) from error
+        compiled.least_seconds = answer.message.header["least"]
+        compiled.is_disturbed = share > _DISTURBED_SHARE
+        return compiled
+
 
 @dataclass(frozen=True)
 class _CallSource:
@@ -289,6 +319,8 @@ class CompileAnswer:
 
 
 _POOL: Final = ChildPool(lambda: ChildProcess(_PROGRAM))
+_YIELDING_POOL: Final = ChildPool(lambda: ChildProcess(replace(_PROGRAM, yields=True)))
+BACKGROUND.releases.append(_YIELDING_POOL.close)
 
 
 def _checked_answer(request: CompileRequest) -> ProcessMessage:
@@ -311,7 +343,7 @@ def _send(request: CompileRequest, options: Mapping[str, str]) -> ProcessMessage
     message, descriptors = shared_message(request.message(options))
     header = {**message.header, "descriptors": len(descriptors)}
     try:
-        with _POOL.leased() as process:
+        with (_YIELDING_POOL if request.is_timed else _POOL).leased() as process:
             return process.request(ProcessMessage(header, message.arrays), descriptors)
     finally:
         for descriptor in descriptors:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.backends.xla.background import BACKGROUND
 from cfgraph.backends.xla.compile import (
     CompilationFailed,
     CompiledFunction,
@@ -90,6 +93,9 @@ class CompiledCluster(Cluster):
     # texts of the constant arguments at the last compilation
     last_constants: tuple[str, ...] = ()
     lengths: dict[InputSignature, Mapping[Node, int]] = field(default_factory=dict)
+    # compilations beside the runs, and signatures that need lengths
+    pending: dict[InputSignature, Future[CompiledFunction | None]] = field(default_factory=dict)
+    unknown: set[InputSignature] = field(default_factory=set)
 
     @property
     def is_compiled(self) -> bool:
@@ -241,6 +247,9 @@ class _XlaCall:
         if self.lazy and key not in cluster.seen:
             _store(cluster.seen, key, None)
             return None
+        if self.owner.compiles_later:
+            self.compile_later(key, inputs, body)
+            return None
         compiled: CompiledFunction | None = None
         refused, start = "", time.perf_counter()
         if _changes_too_often(cluster):
@@ -253,17 +262,68 @@ class _XlaCall:
             except UnknownCapacity:
                 raise
             except ProcessLost as error:
-                if not self.owner.is_optional:
+                if not self.auto_engine:
                     raise
-                refused, self.owner.signatures.failed = error.message, error.message
+                refused = error.message
             except Unsupported as error:
-                cluster.refused, cluster.stopped_compiling = _reason(error), True
-                _store(cluster.compiled, key, None)
+                self.refuse(key, error)
                 return None
         seconds = time.perf_counter() - start
         self.owner.signatures.compiled += 1
-        self.record(step, key, inputs, compiled, seconds, refused)
+        compilation = self.record(key, inputs, compiled, seconds, refused)
+        step.note(self.device, str(compilation), seconds)
         return compiled
+
+    def refuse(self, key: InputSignature, error: Unsupported) -> None:
+        """Run the cluster on NumPy kernels, since it cannot be traced."""
+        self.cluster.refused, self.cluster.stopped_compiling = _reason(error), True
+        _store(self.cluster.compiled, key, None)
+
+    def compile_later(
+        self, key: InputSignature, inputs: Sequence[Any], body: TraceableFunction | RemoteFunction
+    ) -> None:
+        """Start a compilation, whose function later runs call.
+
+        Raises UnknownCapacity if an earlier one needs the lengths of lists.
+        """
+        cluster, signatures = self.cluster, self.owner.signatures
+        if key in cluster.unknown and key not in cluster.lengths:
+            raise UnknownCapacity("the lengths of lists are not known")
+        pending = cluster.pending.get(key)
+        if pending is None:
+            assert isinstance(body, RemoteFunction)
+            pending = BACKGROUND.start(partial(self.complete, key, _snapshot(inputs), body))
+            if not pending.done():
+                cluster.pending[key] = pending
+        signatures.pending = *signatures.pending, pending
+
+    def complete(
+        self, key: InputSignature, inputs: Sequence[Any], body: RemoteFunction
+    ) -> CompiledFunction | None:
+        """Compile in the thread beside the runs; None if NumPy kernels run the signature.
+
+        Raises ProcessLost.
+        """
+        cluster, start = self.cluster, time.perf_counter()
+        compiled, refused = None, ""
+        try:
+            compiled = body.compile_later(inputs, cluster.lengths.get(key), self.owner.cache)
+        except CompilationFailed as error:
+            refused = str(error)
+        except UnknownCapacity:
+            cluster.unknown.add(key)
+            return None
+        except Unsupported as error:
+            self.refuse(key, error)
+            return None
+        else:
+            return compiled
+        finally:
+            with cluster.lock:
+                if compiled is not None or refused:
+                    self.record(key, inputs, compiled, time.perf_counter() - start, refused)
+                cluster.pending.pop(key, None)
+        return None
 
     def measure(self, step: Any, key: InputSignature, inputs: Sequence[Any]) -> Any:
         """Run on NumPy kernels, and store the lengths of lists, for which the next run compiles."""
@@ -282,18 +342,18 @@ class _XlaCall:
         """Run a signature on NumPy kernels from now on, since its compiled function fails."""
         self.owner.signatures.failed = reason
         with self.cluster.lock:
-            self.record(step, key, inputs, None, 0.0, reason)
+            compilation = self.record(key, inputs, None, 0.0, reason)
+        step.note(self.device, str(compilation), 0.0)
 
     def record(
         self,
-        step: Any,
         key: InputSignature,
         inputs: Sequence[Any],
         compiled: CompiledFunction | None,
         seconds: float,
         refused: str,
-    ) -> None:
-        """Store and report the result of a compilation."""
+    ) -> Compilation:
+        """Store the result of a compilation; returns its description."""
         cluster = self.cluster
         constants = tuple([constant_text(inputs[index]) for index in self.constant])
         changed = cluster.difference(key, self.node, constants)
@@ -306,9 +366,19 @@ class _XlaCall:
             is_stored=compiled is not None and compiled.is_stored,
         )
         cluster.compilations.append(compilation)
-        step.note(self.device, str(compilation), seconds)
         cluster.last, cluster.last_constants = key, constants
         _store(cluster.compiled, key, compiled)
+        return compilation
+
+
+def _snapshot(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs as they are now: arrays may change after the run, values of variables do not."""
+    copies: dict[int, Any] = {}
+    for value in inputs:
+        if id(value) not in copies:
+            is_variable = isinstance(value, Variable)
+            copies[id(value)] = value.copy() if is_variable else np.array(value)
+    return [copies[id(value)] for value in inputs]
 
 
 def _store(entries: dict[InputSignature, Any], key: InputSignature, entry: Any) -> None:

@@ -1,12 +1,15 @@
 """The tier above generated code: a run that a session repeats moves to XLA where that pays.
 
-    generated code ──its time exceeds twice what compiling takes──▶ trial ──▶ XLA
-                                                                      └────▶ generated code
+    generated code ──its time exceeds twice what compiling takes──▶ compiling ──▶ trial ──▶ XLA
+                                                                        └───────────┴───▶ generated
 
 As in a just-in-time compiler, time that was spent predicts time that will be: a single run never
 pays for a compilation. Each combination of feed shapes is decided by itself. The time to compile is
-estimated from the nodes of the run. The trial runs both in turn and compares their times: after a
-compilation the same code of a process may take longer than before.
+estimated from the nodes of the run. Runs go on in generated code while a thread plans and a process
+of its own compiles: only the run that has the inputs for it calls clusters on NumPy kernels. The
+process times the clusters on these inputs; if they alone take longer than generated code, no run
+ever uses them. The trial runs both in turn and compares their times: after a compilation the same
+code of a process may take longer than before.
 
 A session with a cache stores that a run moved to XLA, and how long it took to start: a later
 process, which finds the executable there, moves as soon as that is paid once.
@@ -16,19 +19,21 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.backends.xla.background import BACKGROUND
 from cfgraph.backends.xla.jax_library import has_jax
-from cfgraph.errors import Unsupported
+from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Node
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_duration
@@ -49,7 +54,8 @@ _COMPILE_BASE: Final = 0.2
 _COMPILE_PER_NODE: Final = 0.0025
 _COMPILE_PER_PRODUCT: Final = 0.04
 _COMPILE_PER_DRAW: Final = 0.025
-_IMPORT_JAX: Final = 0.5
+# seconds in which the process that compiles starts
+_START_PROCESS: Final = 0.8
 # the share of a compilation that remains where a cache has the executable: tracing and reading
 _STORED_SHARE: Final = 0.5
 # seconds of generated code per estimated second of compiling, before XLA compiles
@@ -60,6 +66,8 @@ _MOVED_BEFORE_SHARE: Final = 0.5
 _TRIAL_RUNS: Final = 5
 # XLA must take at most this fraction of the time of generated code
 _WORTH: Final = 0.9
+# the same for times that another process measured while this one used a processor
+_WORTH_DISTURBED: Final = 2.0
 # runs that may compile, and later runs that may meet a signature that is not compiled
 _MAX_COMPILING_RUNS: Final = 3
 _MAX_MISSES: Final = 3
@@ -97,6 +105,7 @@ class Phase(Enum):
     """The engine of a repeated run."""
 
     GENERATED = "generated code"
+    COMPILING = "generated code, while XLA compiles"
     TRIAL = "XLA, compared with generated code"
     XLA = "XLA"
     REJECTED = "generated code, after XLA was rejected"
@@ -126,10 +135,16 @@ class RepeatedRun:
     """Times and phase of one run with feeds of the same shapes.
 
     `estimate` is the seconds that compiling takes, unless the `entry` of a cache has them.
+    `start_plan` starts to plan it for XLA.
     """
 
-    def __init__(self, estimate: float, entry: CacheEntry | None = None) -> None:
-        self._entry = entry
+    def __init__(
+        self,
+        estimate: float,
+        entry: CacheEntry | None = None,
+        start_plan: Callable[[], Future[Any]] = Future,
+    ) -> None:
+        self._entry, self._start_plan = entry, start_plan
         stored = None if entry is None else _stored_seconds(entry)
         self.has_moved_before = stored is not None
         self.estimate = estimate if stored is None else min(stored, estimate)
@@ -137,8 +152,36 @@ class RepeatedRun:
         self.generated, self.xla = RunTimes(), RunTimes()
         # runs that compile, and those of generated code in turn with runs of XLA
         self.compiling, self.compared = RunTimes(), RunTimes()
+        # of a plan, or of compilations, while the phase is COMPILING
+        self.pending: Sequence[Future[Any]] = ()
+        self.compile_seconds = 0.0
+        self._pending_since = 0.0
         self.misses = 0
         self.reason = ""
+
+    def advance(self) -> None:
+        """Begin the trial if what it needs is compiled, or reject it."""
+        pending = self.pending
+        if self.phase is not Phase.COMPILING or not all(item.done() for item in pending):
+            return
+        self.compile_seconds += clock() - self._pending_since
+        for item in pending:
+            if error := item.exception():
+                self.reject(error.message if isinstance(error, CfgraphError) else repr(error))
+                return
+        compiled = [item.result() for item in pending if hasattr(item.result(), "least_seconds")]
+        least = sum(item.least_seconds or 0.0 for item in compiled)
+        is_disturbed = any(item.is_disturbed for item in compiled)
+        if least > (_WORTH_DISTURBED if is_disturbed else _WORTH) * self.generated.least:
+            generated = _duration(self.generated.least)
+            note = ", measured beside other runs" if is_disturbed else ""
+            self.reject(f"clusters take {_duration(least)} a run{note}, generated code {generated}")
+            return
+        self.phase = Phase.TRIAL
+
+    def _wait_for(self, pending: Sequence[Future[Any]]) -> None:
+        """Run generated code until this work is done."""
+        self.pending, self._pending_since, self.phase = pending, clock(), Phase.COMPILING
 
     @property
     def uses_tier(self) -> bool:
@@ -149,7 +192,7 @@ class RepeatedRun:
     @property
     def may_use_xla(self) -> bool:
         """True if a later run may be one of XLA."""
-        return self.phase in (Phase.TRIAL, Phase.XLA)
+        return self.phase in (Phase.COMPILING, Phase.TRIAL, Phase.XLA)
 
     @property
     def is_rejected(self) -> bool:
@@ -184,17 +227,19 @@ class RepeatedRun:
             self._end_trial()
             return
         self.generated.add(seconds)
-        needed = PAYMENT * (self.estimate + (0.0 if "jax" in sys.modules else _IMPORT_JAX))
+        needed = PAYMENT * (self.estimate + _START_PROCESS)
         if self.has_moved_before:
             needed *= _MOVED_BEFORE_SHARE
         is_paid = self.generated.total > needed and self.generated.count >= _TRIAL_RUNS
         if self.phase is Phase.GENERATED and is_paid:
-            self.phase = Phase.TRIAL
+            self._wait_for((self._start_plan(),))
 
     def add_xla(self, seconds: float, signatures: SignatureCounts) -> None:
         """Count a run of XLA, after which it may be rejected."""
-        if signatures.compiled:
+        if signatures.compiled or signatures.pending:
             self.compiling.add(seconds)
+            if signatures.pending:
+                self._wait_for(signatures.pending)
             return
         if signatures.missed:
             self.misses += 1
@@ -214,7 +259,7 @@ class RepeatedRun:
         else:
             self.phase = Phase.XLA
             share = 1.0 if self.has_moved_before else _STORED_SHARE
-            self._store({"seconds": share * self.compiling.total})
+            self._store({"seconds": share * self.compile_seconds})
 
     def reject(self, reason: str) -> None:
         """Use generated code from now on."""
@@ -233,7 +278,7 @@ class RepeatedRun:
         return f"{_duration(self.xla.least)} a run, generated code {generated}"
 
     def __str__(self) -> str:
-        compiled = f"compiled in {_duration(self.compiling.total)}"
+        compiled = f"compiled in {_duration(self.compile_seconds)}"
         match self.phase:
             case Phase.GENERATED:
                 estimate = f"XLA would compile for about {_duration(self.estimate)}"
@@ -241,6 +286,8 @@ class RepeatedRun:
                     return estimate
                 runs = f"{self.generated.count} run{'s' * (self.generated.count != 1)} took"
                 return f"{runs} {_duration(self.generated.total)}, {estimate}"
+            case Phase.COMPILING:
+                return "XLA compiles in a process of its own"
             case Phase.TRIAL:
                 return f"XLA {compiled}, and is compared with generated code"
             case Phase.XLA:
@@ -276,9 +323,13 @@ class XlaTier:
         spec: RunSpec,
         config: RunConfig,
         generated: PlannedRun,
+        state: State,
+        cache: CodeCache | None = None,
         entry: CacheEntry | None = None,
     ) -> None:
         self.estimate, self._entry = compile_seconds(generated.plans[0].nodes), entry
+        self._state, self._cache = state, cache
+        self._planned: Future[tuple[PlannedRun, ClusterRunner]] | None = None
         self._spec, self._config, self._generated = spec, config, generated
         self._runs: dict[tuple[Any, ...], RepeatedRun] = {}
 
@@ -298,15 +349,31 @@ class XlaTier:
             [value.shape if type(value) is np.ndarray else _fed_shape(value) for value in feeds]
         )
         run = self._runs.get(shapes)
-        if run is None and len(self._runs) < _MAX_SHAPES:
+        if not self.may_run:
+            self._planned = None  # its code, and constants in it, take memory
+        if run is not None:
+            run.advance()
+        elif len(self._runs) < _MAX_SHAPES:
             entry = self._entry
             if entry is not None:
                 entry = replace(entry, parts=(*entry.parts, "xla", shapes))
-            run = self._runs.setdefault(shapes, RepeatedRun(self.estimate, entry))
+            made = RepeatedRun(self.estimate, entry, self._start_plan)
+            run = self._runs.setdefault(shapes, made)
         return run
 
-    def plan(self, state: State, cache: CodeCache | None) -> tuple[PlannedRun, ClusterRunner]:
-        """Plan the run of generated code again, with clusters that XLA compiles, and their runner.
+    def _start_plan(self) -> Future[tuple[PlannedRun, ClusterRunner]]:
+        """Start to plan beside the runs."""
+        if self._planned is None:
+            valued = self._state.initialized_variables()
+            self._planned = BACKGROUND.start(partial(self._plan, valued))
+        return self._planned
+
+    def plan(self) -> tuple[PlannedRun, ClusterRunner]:
+        """The run of generated code with clusters that XLA compiles, and their runner."""
+        return (self._planned or self._start_plan()).result()
+
+    def _plan(self, valued: Collection[Any]) -> tuple[PlannedRun, ClusterRunner]:
+        """Plan the run of generated code again, with clusters, where variables have values.
 
         Its errors are explained by the same token executor. Raises Unsupported with the reason if
         XLA compiles too little of it, or a variable has no value: clusters may read it although the
@@ -316,12 +383,13 @@ class XlaTier:
         if is_partitioned(spec.graph):
             message = "the graph is partitioned"
             raise Unsupported(message)
-        valued = state.initialized_variables()
         for node in filter(is_variable, generated.plans[0].nodes):
             if variable_key(node) not in valued:
                 message = f"the variable {node.name} has no value"
                 raise Unsupported(message)
-        clusters = ClusterRunner("xla", prefixes_errors=False, is_optional=True, cache=cache)
+        clusters = ClusterRunner(
+            "xla", prefixes_errors=False, compiles_later=True, cache=self._cache
+        )
         run = plan_run(spec, replace(self._config, jit="xla", regions=True), clusters, "")
         remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)
         compiled, original = run.compiled, generated.compiled

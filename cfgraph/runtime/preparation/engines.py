@@ -179,11 +179,18 @@ class TierRun(Protocol):
 class Tier(Protocol):
     """A faster engine of one fetch-set, to which a run that is repeated may move.
 
-    `generated` is the run as generated code, and `entry` has its code in a cache.
+    `generated` is the run as generated code, and `entry` has its code in a `cache`. The session has
+    the variables in `state`.
     """
 
     def __init__(
-        self, spec: RunSpec, config: RunConfig, generated: PlannedRun, entry: CacheEntry | None
+        self,
+        spec: RunSpec,
+        config: RunConfig,
+        generated: PlannedRun,
+        state: State,
+        cache: CodeCache | None,
+        entry: CacheEntry | None,
     ) -> None: ...
 
     @staticmethod
@@ -201,5 +208,5 @@ class Tier(Protocol):
     def repeated_run(self, feeds: Iterable[Any]) -> TierRun | None:
         """The repeated run with feeds of these shapes; None if there are too many."""
 
-    def plan(self, state: State, cache: CodeCache | None) -> tuple[PlannedRun, ClusterRunner]:
-        """Plan the run for the tier. Raises CfgraphError with the reason if it cannot."""
+    def plan(self) -> tuple[PlannedRun, ClusterRunner]:
+        """The plan of the run for the tier. Raises CfgraphError with the reason if it has none."""

@@ -99,7 +99,9 @@ class PreparedRun:
         for name in extension_names(TIER):
             tier: type[Tier] = extension(TIER, name)
             if tier.is_installed():
-                return tier(self.tier_spec, self.executors.config, self.run, self.entry)
+                executors, cache = self.executors, self.clusters.cache
+                spec, config, state = self.tier_spec, executors.config, executors.state
+                return tier(spec, config, self.run, state, cache, self.entry)
         return None
 
     @property
@@ -114,7 +116,7 @@ class PreparedRun:
         upper = self.upper
         if upper is None:
             try:
-                run, clusters = self.tier.plan(self.executors.state, self.clusters.cache)
+                run, clusters = self.tier.plan()
             except CfgraphError as error:
                 repeated.reject(error.message)
                 return None

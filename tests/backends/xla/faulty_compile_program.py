@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,9 +13,8 @@ from typing import Any
 from cfgraph.backends.xla import compile_program
 from tests.processes.misbehaving_program import FAULTS, take_memory
 
-# "STEP FAULT", and a file that exists after the fault if it happens once
+# "STEP FAULT"
 FAULT = "CFGRAPH_TEST_COMPILE_FAULT"
-ONCE = "CFGRAPH_TEST_COMPILE_FAULT_ONCE"
 STEPS = {
     "import": "import_jax",
     "trace": "trace_function",
@@ -34,8 +33,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     **FAULTS,
     "exit without an error": lambda: os._exit(0),
     "memory": lambda: [take_memory() for _ in range(8)],
+    "kill": lambda: signal.raise_signal(signal.SIGKILL),
     "fusion": abort_in_fusion,
-    "slow": lambda: time.sleep(1.5),
 }
 
 

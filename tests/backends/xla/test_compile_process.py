@@ -16,12 +16,17 @@ import pytest
 
 import cfgraph
 from cfgraph.backends.xla import compile_process
+from cfgraph.backends.xla import tier as xla_tier
+from cfgraph.backends.xla.tier import Phase
 from cfgraph.errors import ProcessLost
 from cfgraph.processes.child_process import ChildPool, ChildProcess
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.session import Session
-from tests.backends.xla.faulty_compile_program import FAULT
-from tests.backends.xla.test_xla_tier import TRAINING, initialized, steps
+from tests.backends.xla.faulty_compile_program import FAULT, STEPS
+from tests.backends.xla.test_xla_tier import FETCHES, TRAINING, initialized, phase, steps
+from tests.runtime.compiled.test_code_cache import folder
+
+__all__ = ["folder"]
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
 
@@ -42,7 +47,8 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         idle_seconds=1.0,
     )
     pool = ChildPool(lambda: ChildProcess(program))
-    monkeypatch.setattr(compile_process, "_POOL", pool)
+    for name in ("_POOL", "_YIELDING_POOL"):
+        monkeypatch.setattr(compile_process, name, pool)
     yield monkeypatch
     pool.close()
 
@@ -69,6 +75,83 @@ def test_a_fault_of_the_process_is_an_error_where_xla_was_requested(
     assert ENDINGS[kind] in caught.value.message
     assert time.monotonic() - start < 10
     np.testing.assert_array_equal(variable(run), before)
+
+
+DECIDED = (Phase.XLA, Phase.REJECTED)
+# of a run while a process dies or is silent, and until a session decides
+LONGEST_SECONDS, MOST_SECONDS = 10.0, 60.0
+
+
+def run_until_decided(run: Session, data: Any) -> tuple[list[Any], float]:
+    """The losses of steps until the session has chosen an engine, and the longest step."""
+    losses, longest, start = [], 0.0, time.monotonic()
+    while phase(run) not in DECIDED or len(losses) < len(data):
+        begin = time.monotonic()
+        losses.append(run.run(FETCHES, {"x": data[len(losses) % len(data)]}, ["step"])[0])
+        longest = max(longest, time.monotonic() - begin)
+        assert time.monotonic() - start < MOST_SECONDS, run.tier_choice
+        time.sleep(0.001)
+    return losses, longest
+
+
+@pytest.fixture
+def paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling is estimated to take no time."""
+    monkeypatch.setattr(xla_tier, "compile_seconds", lambda nodes: 0.0)
+    monkeypatch.setattr(xla_tier, "_START_PROCESS", 0.0)
+
+
+def check_auto(data: Any, **options: Any) -> Session:
+    """A session that chooses its engine agrees with tokens, whatever happens to the process."""
+    run = initialized(TRAINING, **options)
+    losses, longest = run_until_decided(run, data)
+    tokens = initialized(TRAINING, engine="tokens")
+    for number, loss in enumerate(losses):
+        (expected,) = tokens.run(FETCHES[:1], {"x": data[number % len(data)]}, ["step"])
+        np.testing.assert_allclose(loss, expected, rtol=1e-3)
+    np.testing.assert_allclose(variable(run), variable(tokens), rtol=1e-3)
+    assert longest < LONGEST_SECONDS
+    return run
+
+
+DATA = np.random.default_rng(0).standard_normal((8, 4, 3)).astype(np.float32) / 8
+FAULTS = ["kill", "stop", "memory", "exit without an error", "abort"]
+
+
+@pytest.mark.usefixtures("paid")
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        ("compile", "abort"),
+        *(
+            pytest.param(step, kind, marks=pytest.mark.slow)
+            for step in (*STEPS, "load")
+            for kind in FAULTS
+            if (step, kind) != ("compile", "abort")
+        ),
+    ],
+)
+@pytest.mark.parametrize("cache", ["cold", "none"])
+def test_a_fault_of_the_process_is_a_note_where_a_session_chooses(
+    step: str, kind: str, cache: str, faulty: pytest.MonkeyPatch, folder: Path
+) -> None:
+    faulty.setenv(FAULT, f"{step} {kind}")
+    options = {} if cache == "none" else {"cache": CodeCache(folder=folder)}
+    run = check_auto(DATA, **options)
+    if step != "load":
+        assert phase(run) is Phase.REJECTED
+        assert run.tier_choice.startswith("XLA is not used: the process that traces and compiles")
+
+
+@pytest.mark.usefixtures("paid")
+def test_a_stored_executable_needs_no_process(faulty: pytest.MonkeyPatch, folder: Path) -> None:
+    faulty.setattr(xla_tier, "_WORTH", 1e9)
+    faulty.setattr(xla_tier, "_WORTH_DISTURBED", 1e9)
+    cache = CodeCache(folder=folder)
+    faulty.setenv(FAULT, "load nothing")
+    assert phase(check_auto(DATA, cache=cache)) is Phase.XLA
+    faulty.setenv(FAULT, "import abort")
+    assert phase(check_auto(DATA, cache=cache)) is Phase.XLA
 
 
 def test_a_compilation_that_dies_in_a_fusion_is_tried_without(faulty: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from cfgraph.backends.xla.compiled_cluster import Compilation
 from cfgraph.backends.xla.tier import Phase, RepeatedRun
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.session import Session
-from tests.backends.xla.test_xla_tier import TRAINING, at_once, initialized, phase, steps
+from tests.backends.xla.test_xla_tier import TRAINING, at_once, initialized, phase, planned, steps
 from tests.command_fixtures import command
 from tests.runtime.compiled.test_code_cache import folder
 
@@ -111,7 +111,7 @@ def test_a_run_that_moved_to_xla_moves_sooner_in_the_next_session(
 
 
 def test_a_proven_run_pays_its_start_once(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
+    monkeypatch.setattr(xla_tier, "_START_PROCESS", 0.0)
     monkeypatch.setattr(xla_tier, "_TRIAL_RUNS", 1)
     entry = CodeCache(folder=folder).entry("run")
     for content, expected in [
@@ -122,9 +122,10 @@ def test_a_proven_run_pays_its_start_once(monkeypatch: pytest.MonkeyPatch, folde
         (b"\xff", None),
     ]:
         entry.store(content)
-        run = RepeatedRun(1.0, entry)
+        run = RepeatedRun(1.0, entry, planned)
         assert (run.estimate if run.has_moved_before else None) == expected
         run.add_generated(0.6)
+        run.advance()
         assert run.uses_tier == (expected == 0.5)
         run.reject("it takes longer")
         assert RepeatedRun(1.0, entry).has_moved_before is False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from importlib.util import find_spec
 from threading import Thread
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 import cfgraph
 from cfgraph.backends.xla import tier as xla_tier
+from cfgraph.backends.xla.background import BACKGROUND
 from cfgraph.backends.xla.compile import CompiledFunction
 from cfgraph.backends.xla.tier import Phase, RepeatedRun
 from cfgraph.errors import ExecutionError
@@ -48,11 +51,29 @@ FETCHES = ["loss:0", "count:0", "large:0"]
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling takes no time, and XLA is always worth it."""
+    """Compiling takes no time, runs wait for it, and XLA is always worth it."""
+
+    def start(work: Callable[[], Any]) -> Future[Any]:
+        future = Future[Any]()
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    monkeypatch.setattr(BACKGROUND, "start", start)
     monkeypatch.setattr(xla_tier, "compile_seconds", lambda nodes: 0.0)
-    monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
+    monkeypatch.setattr(xla_tier, "_START_PROCESS", 0.0)
     monkeypatch.setattr(xla_tier, "_WORTH", 1e9)
+    monkeypatch.setattr(xla_tier, "_WORTH_DISTURBED", 1e9)
     monkeypatch.setattr(xla_tier, "_TRIAL_RUNS", 2)
+
+
+def planned() -> Future[Any]:
+    """Work that is done."""
+    future = Future[Any]()
+    future.set_result(None)
+    return future
 
 
 def phase(run: Session) -> Phase | None:
@@ -197,13 +218,16 @@ def test_a_run_that_xla_cannot_compile_stays(at_once: None) -> None:
 
 
 def test_time_in_generated_code_pays_for_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
+    monkeypatch.setattr(xla_tier, "_START_PROCESS", 0.0)
     monkeypatch.setattr(xla_tier, "_TRIAL_RUNS", 2)
-    run = RepeatedRun(1.0)
+    run = RepeatedRun(1.0, start_plan=planned)
     run.add_generated(1.5)
     assert not run.uses_tier
     assert str(run) == "1 run took 1.5 s, XLA would compile for about 1 s"
     run.add_generated(0.6)
+    assert not run.uses_tier
+    assert str(run) == "XLA compiles in a process of its own"
+    run.advance()
     assert run.uses_tier
     assert run.may_compile
 
@@ -212,10 +236,11 @@ def test_time_in_generated_code_pays_for_a_compilation(monkeypatch: pytest.Monke
 def test_a_trial_compares_runs_in_turn(
     seconds: float, expected: Phase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
-    run, signatures, turns = RepeatedRun(0.0), SignatureCounts(), []
+    monkeypatch.setattr(xla_tier, "_START_PROCESS", 0.0)
+    run, signatures, turns = RepeatedRun(0.0, start_plan=planned), SignatureCounts(), []
     for _ in range(5):
         run.add_generated(0.5)  # as fast as it never is after the compilation
+    run.advance()
     while run.phase is Phase.TRIAL:
         turns.append(run.uses_tier)
         if run.uses_tier:
