@@ -180,6 +180,8 @@ SEARCHES = {
     "CFG702": "errors/CFG702/",
 }
 _LOADED = "document.readyState == 'complete'"
+_CUT_CODE = """[...document.querySelectorAll("pre > code")]
+    .filter((block) => block.scrollWidth > block.clientWidth).length"""
 _FIRST_RESULT = "document.querySelector('.md-search-result__link')?.href ?? null"
 
 
@@ -191,12 +193,14 @@ def test_pages_fit_the_screen_and_ask_no_other_host(
 ) -> None:
     browser = Chromium(tmp_path, (width, 900))
     try:
-        for page in ("", "commands/run/", "errors/CFG201/", "api/", "messages/recv-hangs/"):
+        pages = ("", "usage/", "ci/", "commands/run/", "errors/CFG201/", "api/")
+        for page in (*pages, "messages/recv-hangs/"):
             for dark in (False, True):
                 browser.open(
                     f"{address}{page}", dark=dark, drawn="document.readyState == 'complete'"
                 )
                 assert browser.value("document.documentElement.scrollWidth") == width, page
+                assert browser.value(_CUT_CODE) == 0, page
                 scheme = browser.value("document.body.dataset.mdColorScheme")
                 assert scheme == ("slate" if dark else "default")
                 assert browser.complaints == []
