@@ -17,7 +17,8 @@ from cfgraph.ir.file_io import StagedFiles
 # removed nodes per box
 _CHUNK: Final = 40
 _MAX_CHANGES: Final = 20
-# of members that one box stands for
+# nodes of a picture that needs no folding, and the fewest members that one box stands for
+_MAX_WHOLE: Final = 40
 _MIN_FOLD: Final = 2
 # members of a node that describe its place in the picture of its own graph
 _OWN_PLACE: Final = ("when", "group", "folded", "body", "argument")
@@ -141,8 +142,10 @@ class _DifferenceBuilder:
     def fold_unchanged(self) -> None:
         """Put nodes and boxes away that neither differ nor are next to a node that does.
 
-        Each box with differences has one closed box for the others in it.
+        Each box with differences has one closed box for the others in it. A small picture is whole.
         """
+        if sum(not node.get("folded") for node in self.nodes) <= _MAX_WHOLE:
+            return
         differing = {number for number, node in enumerate(self.nodes) if "status" in node}
         near = set(differing)
         for number, node in enumerate(self.nodes):

@@ -51,6 +51,8 @@ const differs = groups.map(() => false);
 nodes.forEach((node) => { differs[node.group] ||= Boolean(node.status); });
 for (let g = groups.length - 1; g > ROOT; g--) differs[groups[g].parent] ||= differs[g];
 
+const isFoldedDifference = groups.some((group) => group.kind === "unchanged");
+
 const roleOf = (node) => model.ops[node.op].role;
 const whenOf = (node) => (node.when === undefined ? undefined : model.whens[node.when]);
 const isOpen = (g) => open.has(g);
@@ -95,7 +97,7 @@ function together(outer, parts) {
   const sets = new Map();
   for (const g of insides[outer].groups) {
     const { kind } = groups[g];
-    if (!parts && (["rest", "unchanged"].includes(kind) || (model.difference && !differs[g]))) continue;
+    if (!parts && (["rest", "unchanged"].includes(kind) || (isFoldedDifference && !differs[g]))) continue;
     const key = ["scope", "chunk"].includes(kind) ? `${kind} ${holdsLoop[g]} ${differs[g]}` : g;
     if (sets.has(key)) sets.get(key).push(g);
     else sets.set(key, [g]);

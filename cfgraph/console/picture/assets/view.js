@@ -152,11 +152,12 @@ function showPart(part) {
 // fit the picture, or its upper part at a readable size
 function showStart() {
   const part = model.difference ? differingPart() : null;
+  fit();
   if (part) {
-    showPart(part);
+    fitting = place.zoom;
+    if (fitting < COLUMN) showPart(part);
     return;
   }
-  fit();
   const { width, height } = svg.viewBox.baseVal;
   const room = canvas.getBoundingClientRect();
   const zoom = Math.min(1, (room.width - 24) / width);
