@@ -1,11 +1,18 @@
 """Inspect, check, transform, and run TensorFlow graphs with control flow.
 
 Files      load, save, loads, dumps
+<<<<<<< HEAD
 Graphs     Graph, Node, Output; Builder writes graphs from Python, or adds to one; edit_function
            opens the body of a function
 Passes     lower, functionalize, gradients, place, partition, cluster, extract, optimize, freeze: in
            place, each returns a report; Pipeline runs several from a text; transform applies a
            function of your own, and verifies the result
+=======
+Graphs     Graph, Node, Output; Builder writes graphs from Python
+Passes     lower, functionalize, place, partition, cluster, extract, optimize, freeze: in place,
+           each returns a report; gradients, jacobian, hessian, jvp, hvp return names of tensors;
+           Pipeline runs several passes from a text
+>>>>>>> b48aba3c (gradients: add Jacobians, Hessians, and products)
 Limits     limited sets a timeout and other limits in a `with` block
 Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
            virtual time; Processes and Ray for runs on several workers
@@ -55,6 +62,10 @@ if TYPE_CHECKING:
     from cfgraph.passes.extract import extract as extract
     from cfgraph.passes.freeze.freeze import freeze as freeze
     from cfgraph.passes.functionalize.functionalize import functionalize as functionalize
+    from cfgraph.passes.jacobians import hessian as hessian
+    from cfgraph.passes.jacobians import hvp as hvp
+    from cfgraph.passes.jacobians import jacobian as jacobian
+    from cfgraph.passes.jacobians import jvp as jvp
     from cfgraph.passes.lowering import lower as lower
     from cfgraph.passes.optimize.optimize import optimize as optimize
     from cfgraph.passes.partition.partition import partition as partition
@@ -94,6 +105,10 @@ _HOMES = {
     "freeze": "cfgraph.passes.freeze.freeze",
     "functionalize": "cfgraph.passes.functionalize.functionalize",
     "gradients": "cfgraph.passes.derivatives",
+    "hessian": "cfgraph.passes.jacobians",
+    "hvp": "cfgraph.passes.jacobians",
+    "jacobian": "cfgraph.passes.jacobians",
+    "jvp": "cfgraph.passes.jacobians",
     "limited": "cfgraph.limits",
     "load": "cfgraph.ir.files",
     "loads": "cfgraph.ir.files",

@@ -117,7 +117,7 @@ def gradients(
         ignore_custom=ignore_custom,
         recompute=recompute,
     )
-    names, _ = _add_gradients(graph, request)
+    names, _ = add_gradients(graph, request)
     return names
 
 
@@ -127,11 +127,11 @@ def gradient_with_flow(graph: Graph, y: str, x: str) -> tuple[str | None, Gradie
     Raises as `gradients` does.
     """
     flow = GradientFlow()
-    (name,), _ = _add_gradients(graph, DerivativeRequest([y], [x]), flow)
+    (name,), _ = add_gradients(graph, DerivativeRequest([y], [x]), flow)
     return name, flow
 
 
-def _add_gradients(
+def add_gradients(
     graph: Graph,
     request: DerivativeRequest,
     flow: GradientFlow | None = None,
@@ -145,9 +145,7 @@ def _add_gradients(
     ys, xs, stopped = request.ys, request.xs, request.stop_gradients
     _require_valid_request(graph, request)
     zeros = _reachable_through_functions(graph, ys, xs, stopped)
-    if not request.ignore_custom:
-        bind_captures(graph)
-    _lower_but_calls_with_gradient(graph)
+    lower_for_gradients(graph, ignore_custom=request.ignore_custom)
     targets, sources = [graph.tensor(name) for name in ys], [graph.tensor(name) for name in xs]
     resolved = GradientRequest(
         targets,
@@ -180,11 +178,13 @@ def _gradient_position(frames: Sequence[FrameType]) -> StackPosition:
     return replace(pass_position(frames), activity=gradients.__name__)
 
 
-LOCATORS[_add_gradients.__code__] = _gradient_position
+LOCATORS[add_gradients.__code__] = _gradient_position
 
 
-def _lower_but_calls_with_gradient(graph: Graph) -> None:
-    """Lower the graph except calls of functions with a gradient function."""
+def lower_for_gradients(graph: Graph, *, ignore_custom: bool) -> None:
+    """Lower the graph, in place, except calls of functions with a gradient function."""
+    if not ignore_custom:
+        bind_captures(graph)
     if not calls_functions(graph):
         require_valid(graph)
         return
@@ -318,9 +318,7 @@ def derivatives(graph: Graph, request: DerivativeRequest) -> list[Derivative]:
         if targets or number == 1:
             try:
                 step = replace(request, ys=targets, grad_ys=weights)
-                names, added = _add_gradients(
-                    graph, step, reachable=reachable if number > 1 else ()
-                )
+                names, added = add_gradients(graph, step, reachable=reachable if number > 1 else ())
             except Unsupported as error:
                 _add_path(error, graph, targets, xs, stops)
                 raise

@@ -44,10 +44,10 @@ def stack_to_list(graph: Graph, use: StackUse, shapes: StaticShapes) -> Replaced
 
     Raises RegionRejected, with the graph unchanged, if the list has no known size limit.
     """
-    return _StackReplacement(graph, use, shapes).run()
+    return StackReplacement(graph, use, shapes).run()
 
 
-class _StackReplacement:
+class StackReplacement:
     """Replacement of one stack by a list."""
 
     def __init__(self, graph: Graph, use: StackUse, shapes: StaticShapes) -> None:
@@ -56,18 +56,19 @@ class _StackReplacement:
         self.stack = use.stack
         self.anchor = use.stack.inputs[0].node
         self.dtype = use.stack.attr("elem_type")
+        self.shapes = shapes
         self.shape = shapes[use.push.inputs[1]]
-        self.trip_counts = [self._trip_count(frame, shapes) for frame in use.push_loops]
         self.new: ReplacedNodes = {}
 
     def run(self) -> ReplacedNodes:
         """Carry the list through the loops, and remove the stack."""
         use, stack = self.use, self.stack
+        most = self.max_elements()
         shape = element_shape_constant(self.graph, stack, self.anchor, self.shape)
-        empty = self._add("EmptyTensorList", (shape, self._max_elements()), stack)
-        full = self._carry(use.push_loops, empty.output(), self._add_push)
+        empty = self._add("EmptyTensorList", (shape, most), stack)
+        full = self._carry((*use.push_loops, use.push), empty.output(), self._add_push)
         assert full is not None
-        self._carry(use.pop_loops, full, self._add_pop, exits=False)
+        self._carry((*use.pop_loops, use.pop), full, self._add_pop, exits=False)
         removed = detach_handle(self.graph, stack, use.handles, (use.push, use.pop))
         ops = {node.name: node.op for node in removed}
         self.graph.remove(*removed)
@@ -79,9 +80,9 @@ class _StackReplacement:
 
     # -- maximum number of elements --------------------------------------------------------------
 
-    def _trip_count(self, frame: Frame, shapes: StaticShapes) -> int | AffineBound:
+    def _trip_count(self, frame: Frame) -> int | AffineBound:
         """Return the trip count of a loop in terms of tensors in the frame of the stack."""
-        cond = frame.loop_conds[0]
+        cond, shapes = frame.loop_conds[0], self.shapes
         known = static_trip_count(cond, shapes)
         if known is not None:
             return known
@@ -102,25 +103,26 @@ class _StackReplacement:
                 return limit
         return None
 
-    def _max_elements(self) -> Output:
-        """Add nodes for the product of the trip counts."""
+    def max_elements(self) -> Output:
+        """Add nodes for the product of the trip counts. Raises RegionRejected, without nodes."""
         graph, static = self.graph, 1
         result: Output | None = None
-        for count in self.trip_counts:
+        for count in [self._trip_count(frame) for frame in self.use.push_loops]:
             if isinstance(count, int):
                 static *= count
                 continue
             value = self._bound_value(count)
             result = value if result is None else graph.add("Mul", result, value).output()
         if result is None:
-            return self._constant("most", max(static, 1))
+            return self.constant("most", max(static, 1))
         if static != 1:
-            result = graph.add("Mul", result, self._constant("times", static)).output()
+            result = graph.add("Mul", result, self.constant("times", static)).output()
         # XLA also compiles a loop that never runs, and cannot read an element of an empty list
-        minimum = self._constant("one", 1)
+        minimum = self.constant("one", 1)
         return graph.add("Maximum", result, minimum, name=f"{self.stack.name}/most").output()
 
-    def _constant(self, name: str, value: int) -> Output:
+    def constant(self, name: str, value: int) -> Output:
+        """Add a constant that is live when the stack is."""
         return anchored_constant(self.graph, self.stack, self.anchor, name, value).output()
 
     def _bound_value(self, bound: AffineBound) -> Output:
@@ -130,7 +132,7 @@ class _StackReplacement:
         if bound.sign < 0:
             value = graph.add("Neg", value).output()
         if bound.offset:
-            value = graph.add("AddV2", value, self._constant("more", bound.offset)).output()
+            value = graph.add("AddV2", value, self.constant("more", bound.offset)).output()
         return value
 
     # -- list nodes ------------------------------------------------------------------------------
@@ -170,19 +172,36 @@ class _StackReplacement:
 
     def _carry(
         self,
-        loops: Sequence[Frame],
+        path: Sequence[Frame | Node],
         initial: Output,
         inner: Callable[[Output], Output],
         *,
         exits: bool = True,
     ) -> Output | None:
-        """Make the list a variable of nested loops, outermost first; return its final value.
+        """Pass the list through nested loops to a node, the last of the path; its final value.
 
-        `inner` adds the list op in the innermost loop. Without `exits` there is no final value.
+        `inner` adds the list op of the node. Without `exits` there is no final value.
         """
-        if not loops:
-            return inner(initial)
-        frame, *inner_loops = loops
+        target, *rest = path
+        if not isinstance(target, Frame):
+            return self.within(target, initial, inner)
+        return self.within(target, initial, lambda x: self._loop(target, rest, x, inner, exits))
+
+    def within(
+        self, target: Frame | Node, tensor_list: Output, inner: Callable[[Output], Output | None]
+    ) -> Output | None:
+        """Add what `inner` adds where a loop or a node runs; the final value of the list."""
+        return inner(tensor_list)
+
+    def _loop(
+        self,
+        frame: Frame,
+        path: Sequence[Frame | Node],
+        initial: Output,
+        inner: Callable[[Output], Output],
+        exits: bool,
+    ) -> Output | None:
+        """Make the list a variable of a loop; return its final value."""
         like, cond = frame.next_iterations[0], frame.loop_conds[0]
         first = frame.enters[0]
         attrs: dict[str, Any] = {
@@ -192,22 +211,23 @@ class _StackReplacement:
             "parallel_iterations": frame.parallel_iterations,
         }
         base = f"{self.stack.name}/list"
-        enter = self._add_primitive("Enter", f"{base}/Enter", [initial], like, attrs)
+        enter = self.add_primitive("Enter", f"{base}/Enter", [initial], like, attrs)
         merge_attrs = {"T": variant, "N": 2}
-        merge = self._add_primitive("Merge", f"{base}/Merge", [enter, enter], like, merge_attrs)
+        merge = self.add_primitive("Merge", f"{base}/Merge", [enter, enter], like, merge_attrs)
         inputs, attrs = [merge.output(), cond.output()], {"T": variant}
-        switch = self._add_primitive("Switch", f"{base}/Switch", inputs, like, attrs)
-        updated = self._carry(inner_loops, switch.output(1), inner)
+        switch = self.add_primitive("Switch", f"{base}/Switch", inputs, like, attrs)
+        updated = self._carry(path, switch.output(1), inner)
         assert updated is not None
-        back = self._add_primitive("NextIteration", f"{base}/Next", [updated], like, attrs)
+        back = self.add_primitive("NextIteration", f"{base}/Next", [updated], like, attrs)
         self.graph.set_input(merge, 1, back.output())
         if not exits:
             return None
-        return self._add_primitive("Exit", f"{base}/Exit", [switch], like, attrs).output()
+        return self.add_primitive("Exit", f"{base}/Exit", [switch], like, attrs).output()
 
-    def _add_primitive(
+    def add_primitive(
         self, op: str, name: str, inputs: Sequence[Output | Node], like: Node, attrs: dict[str, Any]
     ) -> Node:
+        """Add a control-flow primitive on the device of a node."""
         new = self.graph.add(op, *inputs, name=name, device=like.device, attrs=attrs)
         self.new[new] = {}
         return new

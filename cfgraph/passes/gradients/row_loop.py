@@ -1,0 +1,233 @@
+"""A loop that repeats a part of a graph for each of many seeds, and stacks the results.
+
+    seed ──▶ part ──▶ result      becomes      while i < rows: results[i] = part(seed of row i)
+
+The part is what lies between the seed and the results, with all nodes of the loops in it; it is
+copied into the loop, and everything else is computed once. Saved values that the part pops are kept
+in lists, which each row reads from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.loops.frame import Frames
+from cfgraph.analysis.loops.frames import FrameNames, valid_frames
+from cfgraph.analysis.resource_handles import stacks
+from cfgraph.errors import Unsupported
+from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.traversal import upstream
+from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
+from cfgraph.ops.opdef.op import is_a, lookup
+from cfgraph.passes.gradients.repeatable_stacks import make_repeatable
+from cfgraph.passes.node_copier import NodeCopier
+
+_STACK_OPS: Final = (StackHandle, StackPushV2, StackPopV2)
+# adds the seed of a row in the loop, from its number and tensors from outside made available
+SeedOfRow = Callable[[Output, Callable[[Output], Output]], Output]
+
+
+def stacked_rows(
+    graph: Graph,
+    seed: Output,
+    results: Sequence[Output],
+    shapes: Sequence[Output],
+    rows: Output,
+    seed_of_row: SeedOfRow,
+    *,
+    parallel_iterations: int,
+    name: str,
+    added: list[Node],
+) -> list[Output]:
+    """Add the loop; return each result with a first axis for the rows, in place.
+
+    `shapes` are those of the results. The nodes that depended on the `seed` stay, unread; those
+    that they got for lists are `added`.
+
+    Raises Unsupported for a part that cannot run several times.
+    """
+    part = _repeatable_part(graph, seed, results, added)
+    loop = _RowLoop(graph, part, name, parallel_iterations)
+    row = loop.start(rows)
+    loop.copier.tensors[seed] = seed_of_row(row, loop.enter)
+    loop.copy_part()
+    return [loop.stack(x, shape, rows) for x, shape in zip(results, shapes, strict=True)]
+
+
+# -- the part ----------------------------------------------------------------------------------
+
+
+def _repeatable_part(
+    graph: Graph, seed: Output, results: Sequence[Output], added: list[Node]
+) -> dict[Node, None]:
+    """The nodes that a row runs, in the order of the graph."""
+    while True:
+        accesses, frames = stacks(graph), valid_frames(graph)
+        part = _part(graph, seed, results, frames)
+        outside = [
+            pop
+            for pop, stack in accesses.items()
+            if pop in part and pop in stack.pops and not part.keys() & set(stack.pushes)
+        ]
+        lists = make_repeatable(graph, outside)
+        if not lists:
+            break
+        added += lists
+    for node in part:
+        problem = _problem_of_repetition(node)
+        if problem:
+            message = f"{node.op} {problem}, and would run again for each row of a Jacobian"
+            hint = "request single gradients with --grad-ys, or stop gradients before it (--stop)"
+            raise Unsupported(message, node=node, hint=hint, code="CFG511")
+    return part
+
+
+def _problem_of_repetition(node: Node) -> str:
+    """The reason why a node cannot run several times, or nothing."""
+    op = lookup(node.op)
+    if op is None:
+        return "is not registered"
+    if op.effects.random:
+        return "draws random numbers"
+    # each row has stacks of its own
+    is_harmless = op.effects.reads_only or op.effects.only_checks or is_a(node, *_STACK_OPS)
+    return "has an effect" if op.effects.stateful and not is_harmless else ""
+
+
+def _part(
+    graph: Graph, seed: Output, results: Sequence[Output], frames: Frames
+) -> dict[Node, None]:
+    needed = upstream(x.node for x in results)
+    accesses = stacks(graph)
+    members: dict[Node, None] = {}
+    todo = [use.node for use in seed.node.readers(seed.port)]
+    while todo:
+        node = todo.pop()
+        if node in members or node not in needed:
+            continue
+        members[node] = None
+        todo += [use.node for use in node.uses]
+        loops = [*frames.of[node].loops, *frames.of_outputs[node].loops]
+        for frame in loops[:1]:
+            inner = (each for each in frames.all if each.is_within(frame))
+            todo += [item for each in inner for item in (*each.enters, *each.nodes, *each.exits)]
+        stack = accesses.get(node)
+        if stack is not None and node in stack.pushes:
+            todo += [stack.handle, *stack.pops]
+    return {node: None for node in graph if node in members}
+
+
+# -- the loop ----------------------------------------------------------------------------------
+
+
+class _PartCopier(NodeCopier):
+    """Copies the part, with frames of its own."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.frame_names = FrameNames(graph)
+
+    def new_frame_name(self, name: bytes) -> bytes:
+        """A frame name that no other loop has."""
+        return self.frame_names.unique(name)
+
+
+class _RowLoop:
+    """The loop over the rows, and what enters it."""
+
+    def __init__(
+        self, graph: Graph, part: dict[Node, None], name: str, parallel_iterations: int
+    ) -> None:
+        self.graph = graph
+        self.part = part
+        self.name = name
+        self.copier = _PartCopier(graph)
+        frame = self.copier.frame_names.unique(name.encode())
+        self._frame: dict[str, Any] = {
+            "frame_name": frame,
+            "parallel_iterations": parallel_iterations,
+        }
+        self._frames = valid_frames(graph)
+        self._entered: dict[Output, Output] = {}
+
+    def add(self, op: str, *inputs: Output, controls: Iterable[Node] = (), **attrs: Any) -> Node:
+        """Add a node of the loop."""
+        name = f"{self.name}/{op}"
+        return self.graph.add(op, *inputs, name=name, controls=controls, attrs=attrs)
+
+    def constant(self, value: int, *controls: Node) -> Output:
+        """Add a constant, in the loop if it waits for a node there."""
+        tensor = TensorValue(np.array(value, np.int32))
+        return self.add("Const", controls=controls, dtype=dtypes.int32, value=tensor).output()
+
+    def enter(self, x: Output) -> Output:
+        """A tensor from outside, the same in all rows."""
+        if x not in self._entered:
+            self._entered[x] = self.add("Enter", x, is_constant=True, **self._frame).output()
+        return self._entered[x]
+
+    def start(self, rows: Output) -> Output:
+        """Add the counter; return the number of the row."""
+        merge = self._variable(self.constant(0))
+        less = self.add("Less", merge.output(), self.enter(rows)).output()
+        self.cond = self.add("LoopCond", less).output()
+        switch = self.add("Switch", merge.output(), self.cond)
+        self.pivot = self.add("Identity", switch.output(1))
+        step = self.add("AddV2", self.pivot.output(), self.constant(1, self.pivot))
+        self._close(merge, step.output())
+        self.row = self.pivot.output()
+        return self.row
+
+    def _variable(self, initial: Output) -> Node:
+        enter = self.add("Enter", initial, is_constant=False, **self._frame)
+        return self.add("Merge", enter.output(), enter.output())
+
+    def _close(self, merge: Node, updated: Output) -> None:
+        self.graph.set_input(merge, 1, self.add("NextIteration", updated).output())
+
+    def stack(self, x: Output, shape: Output, rows: Output) -> Output:
+        """Collect a result of each row; the tensor of all, outside of the loop."""
+        assert x.dtype is not None
+        element: dict[str, Any] = {"element_dtype": x.dtype.base}
+        merge = self._variable(self.add("TensorListReserve", shape, rows, **element).output())
+        switch = self.add("Switch", merge.output(), self.cond)
+        inputs = switch.output(1), self.row, self._value(x)
+        self._close(merge, self.add("TensorListSetItem", *inputs, **element).output())
+        filled = self.add("Exit", switch.output(0)).output()
+        return self.add("TensorListStack", filled, shape, **element).output()
+
+    def copy_part(self) -> None:
+        """Copy the part into the loop."""
+        copier = self.copier
+        nodes = {node.name: node for node in self.part}
+        for node in self.part:
+            copier.copy(node, f"{self.name}/{node.name}", node.attrs, node.device)
+        for node in self.part:
+            copy, outermost = copier.copies[node], self._frames.of[node] is self._frames.root
+            inputs = [self._value(x) for x in node.inputs]
+            controls = [self._control(item) for item in node.controls]
+            if outermost and not self._depends_on_row(node):
+                controls.append(self.pivot)  # else it runs when there are no more rows
+            self.graph.connect(copy, inputs, controls)
+            copier.rename_groups(node, nodes)
+
+    def _value(self, x: Output) -> Output:
+        if x.node in self.part or x in self.copier.tensors:
+            return self.copier.output(x)
+        return self.enter(x)
+
+    def _control(self, node: Node) -> Node:
+        if node in self.part:
+            return self.copier.copies[node]
+        return self.enter(self.constant(0, node)).node
+
+    def _depends_on_row(self, node: Node) -> bool:
+        is_known = self.part.keys() | {x.node for x in self.copier.tensors}
+        return any(x.node in is_known for x in node.inputs) or any(
+            item in self.part for item in node.controls
+        )

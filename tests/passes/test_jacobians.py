@@ -1,0 +1,229 @@
+"""Jacobians, Hessians, and products with vectors: values of TensorFlow, shapes, and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import Unsupported, UsageError
+
+GRAPHS = ("softmax", "recurrent", "branches", "nested", "while_data")
+Y, X, W = "Identity:0", "x:0", "w:0"
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Any:
+    with np.load(Path(__file__).parents[2] / "fixtures" / "jacobians" / "values.npz") as values:
+        return dict(values)
+
+
+def load(name: str) -> cfgraph.Graph:
+    return cfgraph.load(Path(__file__).parents[2] / "fixtures" / "jacobians" / f"{name}.pb")
+
+
+def run(graph: cfgraph.Graph, names: Any, recorded: Any) -> list[Any]:
+    return cfgraph.Session(graph).run(list(names), {X: recorded["x"], W: recorded["w"]})
+
+
+def close(value: Any, expected: Any) -> None:
+    np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_jacobians_are_tensorflows(name: str, mode: str, recorded: Any) -> None:
+    graph = load(name)
+    (names,) = cfgraph.jacobian(graph, [Y], [X, W], mode=mode)
+    jx, jw = run(graph, names, recorded)
+    close(jx, recorded[f"{name}.jx"])
+    close(jw, recorded[f"{name}.jw"])
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_hessians_are_tensorflows(name: str, recorded: Any) -> None:
+    graph = load(name)
+    first, second = cfgraph.hessian(graph, [Y], [X, W])
+    hx, hw, wx = run(graph, [*first, second[0]], recorded)
+    close(hx, recorded[f"{name}.hx"])
+    close(hw, recorded[f"{name}.hw"])
+    close(wx, np.moveaxis(recorded[f"{name}.hw"], (0, 1), (2, 3)))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_products_are_those_of_the_matrices(name: str, recorded: Any) -> None:
+    graph, v = load(name), recorded["v"]
+    names = [*cfgraph.jvp(graph, [Y], [X], [v]), *cfgraph.hvp(graph, [Y], [X], [v])]
+    jvp, hvp = run(graph, names, recorded)
+    close(jvp, recorded[f"{name}.jvp"])
+    close(hvp, np.einsum("ab,abcd->cd", v, recorded[f"{name}.hx"]))
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_tensorflow_runs_jacobians(name: str, mode: str, recorded: Any) -> None:
+    tensorflow = pytest.importorskip("tensorflow", reason="needs the extra `interop`")
+    graph = load(name)
+    (names,) = cfgraph.jacobian(graph, [Y], [X, W], mode=mode)
+    v1 = tensorflow.compat.v1
+    with tensorflow.Graph().as_default() as imported, v1.Session(graph=imported) as session:
+        v1.import_graph_def(v1.GraphDef.FromString(cfgraph.dumps(graph)), name="")
+        jx, jw = session.run(names, {X: recorded["x"], W: recorded["w"]})
+    close(jx, recorded[f"{name}.jx"])
+    close(jw, recorded[f"{name}.jw"])
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_jacobians_per_example_are_the_blocks_on_the_diagonal(mode: str, recorded: Any) -> None:
+    graph = load("recurrent")
+    ((jx,),) = cfgraph.jacobian(graph, [Y], [X], mode=mode, per_example=True)
+    (value,) = run(graph, [jx], recorded)
+    close(value, np.einsum("abac->abc", recorded["recurrent.jx"]))
+
+
+def test_examples_that_are_scalars_take_one_pass() -> None:
+    b = cfgraph.Builder()
+    x = b.placeholder("x", "float32", [None])
+    y = b.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, b.Sin(v) * v), [0, x])[1]
+    b.Identity(y, name="y")
+    ((name,),) = cfgraph.jacobian(b.graph, ["y:0"], [X], per_example=True)
+    cfgraph.gradients(b.graph, ["y:0"], [X])
+    feeds = {X: np.array([0.3, 1.1, -0.7], np.float32)}
+    value, gradient = cfgraph.Session(b.graph).run([name, "gradients_1/x:0"], feeds)
+    close(value, gradient)
+
+
+def small_graph() -> cfgraph.Graph:
+    return cfgraph.loads(b"""
+x = Placeholder() {dtype=float32, shape=?}
+w = Placeholder() {dtype=float32, shape=?}
+n = Placeholder() {dtype=int32, shape=[]}
+y = Mul(x, x)
+z = Square(w)
+""")
+
+
+def test_several_ys_and_xs_give_a_matrix_of_names() -> None:
+    graph = small_graph()
+    names = cfgraph.jacobian(graph, ["y:0", "z:0"], [X, W])
+    assert [[name is None for name in row] for row in names] == [[False, True], [True, False]]
+    feeds = {X: np.array([1, 2], np.float32), W: np.array([[3], [4]], np.float32)}
+    yx, zw = cfgraph.Session(graph).run([names[0][0], names[1][1]], feeds)
+    close(yx, np.diag([2, 4]))
+    assert zw.shape == (2, 1, 2, 1)
+    close(zw.reshape(2, 2), np.diag([6, 8]))
+
+
+def test_unconnected_jacobians_may_be_zeros() -> None:
+    graph = small_graph()
+    (names,) = cfgraph.jacobian(graph, ["y:0"], [W], unconnected="zero")
+    feeds = {X: np.ones(2, np.float32), W: np.ones((3, 1), np.float32)}
+    (value,) = cfgraph.Session(graph).run(names, feeds)
+    close(value, np.zeros((2, 3, 1)))
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_empty_tensors_have_empty_jacobians(mode: str) -> None:
+    graph = small_graph()
+    ((name,),) = cfgraph.jacobian(graph, ["y:0"], [X], mode=mode)
+    (value,) = cfgraph.Session(graph).run([name], {X: np.ones((0, 2), np.float32)})
+    assert value.shape == (0, 2, 0, 2)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_bound_on_rows_in_flight_changes_no_value(rows: int, recorded: Any) -> None:
+    graph = load("recurrent")
+    ((name,),) = cfgraph.jacobian(graph, [Y], [X], rows_in_flight=rows)
+    bounds = {node.attrs["parallel_iterations"] for node in graph if "/rows/Enter" in node.name}
+    assert bounds == {rows}
+    close(run(graph, [name], recorded)[0], recorded["recurrent.jx"])
+
+
+def test_jacobians_of_variables_are_those_of_their_values(fixtures: Path) -> None:
+    model = fixtures / "saved_model_custom_gradients"
+    graph = cfgraph.load(model)
+    (y,) = [node for node in graph if any(x.node.name == "variable_x" for x in node.inputs)]
+    values = []
+    for mode in ("reverse", "forward"):
+        ((name,),) = cfgraph.jacobian(graph, [f"{y.name}:0"], ["w:0"], mode=mode)
+        session = cfgraph.Session(graph)
+        feeds = {"variable_x:0": np.array([0.5, 1.2], np.float32), "w": np.ones(2, np.float32)}
+        values += session.run([name], feeds)
+    close(values[0], [25, 144])
+    close(values[1], values[0])
+
+
+def test_a_product_with_a_tensor_follows_it() -> None:
+    graph = small_graph()
+    (name,) = cfgraph.jvp(graph, ["y:0"], [X], ["w:0"])
+    feeds = {X: np.array([1, 2], np.float32), W: np.array([3, 4], np.float32)}
+    close(cfgraph.Session(graph).run([name], feeds)[0], [6, 16])
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_jacobians_go_through_arrays(mode: str) -> None:
+    graph = load("map")
+    ((name,),) = cfgraph.jacobian(graph, ["y:0"], [X], mode=mode)
+    value = np.arange(6, dtype=np.float32).reshape(3, 2)
+    slopes = np.sin(value) + value * np.cos(value)
+    (found,) = cfgraph.Session(graph).run([name], {X: value})
+    close(found.reshape(6, 6), np.diag(slopes.ravel()))
+
+
+def test_custom_gradients_are_in_jacobians(fixtures: Path) -> None:
+    graph = cfgraph.load(fixtures / "saved_model_custom_gradients")
+    (y,) = [node for node in graph if any(x.node.name == "loop_x" for x in node.inputs)]
+    ((name,),) = cfgraph.jacobian(graph, [f"{y.name}:0"], ["loop_x:0"])
+    feeds = {"loop_x:0": np.array([0.5, 1.2], np.float32)}
+    close(cfgraph.Session(graph).run([name], feeds)[0], [5.374973, 7.556806])
+
+
+def test_integers_have_no_jacobian() -> None:
+    assert cfgraph.jacobian(small_graph(), ["n:0"], [X]) == [[None]]
+
+
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ({"mode": "backward"}, "mode is 'backward'"),
+        ({"rows_in_flight": 0}, "rows_in_flight is 0"),
+        ({"unconnected": "nan"}, "unconnected is 'nan'"),
+    ],
+)
+def test_wrong_options_are_refused(options: Any, reported: str) -> None:
+    with pytest.raises(UsageError, match=reported):
+        cfgraph.jacobian(small_graph(), ["y:0"], [X], **options)
+
+
+def test_a_tangent_per_x_is_required() -> None:
+    with pytest.raises(UsageError, match="1 tangents for 2 xs"):
+        cfgraph.jvp(small_graph(), ["y:0"], [X, W], [None])
+
+
+def test_a_pass_that_draws_random_numbers_is_refused_and_changes_nothing() -> None:
+    graph = cfgraph.loads(b"""
+x = Placeholder() {dtype=float32, shape=[2]}
+y = PartitionedCall(x) {Tin=(float32), Tout=(float32), f=@noisy}
+gradient noisy = noise
+
+function noisy(a: float32) -> (b: float32) {
+  c = Square(a) {T=float32}
+  return b = c:y:0
+}
+
+function noise(a: float32, db: float32) -> (da: float32) {
+  s = Shape(db) {T=float32, out_type=int32}
+  r = RandomUniform(s:output:0) {T=int32, dtype=float32}
+  m = Mul(db, r:output:0) {T=float32}
+  return da = m:z:0
+}
+""")
+    before = cfgraph.dumps(graph)
+    with pytest.raises(Unsupported, match="draws random numbers"):
+        cfgraph.jacobian(graph, ["y:0"], [X])
+    assert cfgraph.dumps(graph) == before
