@@ -43,7 +43,7 @@ def main(
 ) -> None:
     """Run a graph and print the fetched values."""
     from cfgraph.console.graph_files import read_graph
-    from cfgraph.console.runs.run import execute, make_session
+    from cfgraph.console.runs.run import execute, make_session, single_device_sessions
     from cfgraph.console.runs.run_observers import Observers, requested_taps
     from cfgraph.console.runs.run_report import print_outcome
     from cfgraph.console.runs.run_request import resolve_request
@@ -58,7 +58,8 @@ def main(
         state = request.state(source)
         session = make_session(source, request, state, limits, devices, engine, clock, remote)
         observed = Observers(source, request, taps, observers, clock, printing, page_type)
-        outcome = execute(session, state, request, observed, remote.retries)
+        alone = single_device_sessions(source, request, limits, devices, engine, clock, remote)
+        outcome = execute(session, state, request, observed, remote.retries, alone)
         outcome.write(files, opened)
     explained = engine.explain_engine
     print_outcome(source, outcome, observed, printing, ci_report, explains_engine=explained)

@@ -110,6 +110,16 @@ class ObserverOptions(OptionGroup):
             "--timeline", help="Draw the activity of each device over time, and messages."
         ),
     ] = False
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            "--repeat",
+            metavar="N",
+            min=1,
+            help="Run N times with the same feeds, and print the time of the first run, and the "
+            "median and spread of the others. Variables go on from run to run.",
+        ),
+    ] = None
     html: options.Html = None
     node_data: Annotated[
         str | None,
@@ -301,9 +311,9 @@ class ClockOptions(OptionGroup):
         str | None,
         typer.Option(
             "--costs",
-            metavar="FILE.toml",
-            help="Cost model (devices, links, kernels) for the virtual clock; "
-            "`cfgraph explain CFG037` documents the format.",
+            metavar="FILE.toml|CARD",
+            help="Cost model (devices, links, kernels) for the virtual clock: a file "
+            "(`cfgraph explain CFG037` documents it), or a100, h100, l4, or v100.",
         ),
     ] = None
     until_iteration: Annotated[

@@ -123,6 +123,21 @@ def short_device_names(devices: Iterable[str]) -> str:
     return ", ".join(map(short_device_name, devices))
 
 
+def device_ranges(devices: Iterable[str]) -> str:
+    """Short names of devices as `--devices` accepts them: `cpu:0,gpu:0-3`."""
+    parts: list[tuple[str, int, int]] = []
+    for name in map(short_device_name, devices):
+        kind, _, number = name.rpartition(":")
+        if parts and parts[-1][0] == kind and number == str(parts[-1][2] + 1):
+            parts[-1] = (kind, parts[-1][1], int(number))
+        else:
+            parts.append((kind, int(number), int(number)))
+    return ",".join(
+        f"{kind}:{first}" if first == last else f"{kind}:{first}-{last}"
+        for kind, first, last in parts
+    )
+
+
 def known_devices_hint(request: str, devices: Sequence[str]) -> str:
     """Hint for an unavailable device: the closest match and all available devices."""
     known = {name: None for device in devices for name in (short_device_name(device), device)}

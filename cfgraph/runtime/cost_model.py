@@ -1,6 +1,7 @@
 """Cost model of the virtual clock: speeds of devices and links, kernel times, and calibration.
 
     schema = "cfgraph.costs/1"
+    source = "data sheet"   # of the figures, for reports
 
     [devices."gpu:*"]
     flops = 1e13            # operations per second
@@ -46,7 +47,9 @@ from cfgraph.runtime.memory.placement import is_host_arithmetic
 from cfgraph.runtime.trace.events import TraceEvent
 
 SCHEMA: Final = "cfgraph.costs/1"
-_TABLES: Final = ("schema", "devices", "links", "kernels")
+_CARDS: Final = Path(__file__).with_name("cards")
+_ROUND_FIGURES: Final = "round figures of cfgraph, of no real device"
+_TABLES: Final = ("schema", "source", "devices", "links", "kernels")
 _DEVICE_KEYS: Final = ("flops", "bytes", "launch", "control")
 _LINK_KEYS: Final = ("latency", "bandwidth", "duplex")
 _DUPLEX: Final = ("full", "half")
@@ -70,6 +73,7 @@ class CostModel:
     devices: CostTable = field(default_factory=dict)
     links: CostTable = field(default_factory=dict)
     kernels: CostTable = field(default_factory=dict)
+    source: str = _ROUND_FIGURES
 
     def __hash__(self) -> int:
         return id(self)
@@ -90,7 +94,7 @@ class CostModel:
         seconds = self._kernel(device, op.name)
         if seconds is not None:
             return seconds
-        speed, control = self._speed(device)
+        speed, control = self.speed(device)
         if op.role or not launches:
             return control
         if not inputs:
@@ -115,7 +119,8 @@ class CostModel:
         )
 
     @cache  # noqa: B019
-    def _speed(self, device: str) -> tuple[DeviceSpeed, float]:
+    def speed(self, device: str) -> tuple[DeviceSpeed, float]:
+        """The speed of a device, and the seconds of what launches no kernel."""
         entries = _matching_entries(self.devices, device)
         costs = Costs()
         default = costs.speeds[costs.kind_of(device)]
@@ -155,9 +160,20 @@ def _matching_entries(table: CostTable, name: str) -> dict[str, Any]:
     return matching
 
 
+def card_names() -> list[str]:
+    """The cards whose cost models belong to cfgraph."""
+    return sorted(file.stem for file in _CARDS.glob("*.toml"))
+
+
 def read_costs(path: str) -> CostModel:
-    """Read a cost model from a TOML file. Raises InvalidInput, naming the invalid entry."""
+    """Read a cost model from a TOML file, or that of a card, such as `h100`.
+
+    Raises InvalidInput, naming the invalid entry.
+    """
     require_path(path)
+    name = path
+    if path in card_names():
+        path = str(_CARDS / f"{path}.toml")
     try:
         entries = parse_toml(Path(path).read_text("utf-8"))
     except OSError as error:
@@ -171,8 +187,12 @@ def read_costs(path: str) -> CostModel:
         ) from None
     for fault in _faults(entries):
         raise InvalidInput(fault, path=path, code="CFG037")
+    source = entries.get("source")
     return CostModel(
-        entries.get("devices", {}), entries.get("links", {}), entries.get("kernels", {})
+        entries.get("devices", {}),
+        entries.get("links", {}),
+        entries.get("kernels", {}),
+        f"{name}: {source}" if source else name,
     )
 
 
@@ -180,6 +200,8 @@ def _faults(tables: Mapping[str, Any]) -> Iterator[str]:
     """Descriptions of the invalid entries of a file."""
     if tables.get("schema", SCHEMA) != SCHEMA:
         yield f"schema is {tables['schema']!r}, expected {SCHEMA!r}"
+    if not isinstance(tables.get("source", ""), str):
+        yield f"source is {tables['source']!r}, expected a text"
     yield from _unknown_entries(tables, _TABLES, "")
     for name, keys in (("devices", _DEVICE_KEYS), ("links", _LINK_KEYS), ("kernels", None)):
         table = tables.get(name, {})
@@ -219,6 +241,7 @@ def _invalid_entries(entries: Mapping[str, Any], where: str) -> Iterator[str]:
             yield f"{where}.{key} is {value}, expected a positive finite number"
 
 
+_MEASURED: Final = "kernels measured by cfgraph run --calibrate"
 # samples per op; more do not change the median much
 MAX_SAMPLES = 10_000
 
@@ -251,7 +274,7 @@ class Calibration:
 
     def text(self) -> str:
         """The medians, as TOML in seconds."""
-        lines = [f'schema = "{SCHEMA}"', ""]
+        lines = [f'schema = "{SCHEMA}"', f'source = "{_MEASURED}"', ""]
         for pattern, ops in sorted(self._times.items()):
             lines.append(f'[kernels."{pattern}"]')
             lines += [

@@ -202,7 +202,7 @@ def test_an_example_of_the_help_for_a_shell_works(line: str, example_folder: Pat
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_the_help_of_a_command_has_examples(name: str, command: Any, capfd: Any) -> None:
-    out = re.sub(r" \\\n +", " ", command(name, "--help").out)
+    out = re.sub(r" \\\n +", " ", command(*name.split(), "--help").out)
     for line in EXAMPLES[name]:
         assert line in out
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from itertools import count
 
@@ -16,12 +18,14 @@ from cfgraph.cli.run_options import (
     RemoteOptions,
 )
 from cfgraph.console.graph_files import Source
+from cfgraph.console.runs.prediction import predict
 from cfgraph.console.runs.run_observers import Observers
 from cfgraph.console.runs.run_report import Outcome
 from cfgraph.console.runs.run_request import RunRequest
+from cfgraph.console.runs.run_times import RunDurations
 from cfgraph.errors import UsageError, WorkerLost
 from cfgraph.extensions import COMPILER, extension_names
-from cfgraph.ir.traversal import ancestors
+from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.passes.place.rules import RuleMatches
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.engine.step import State
@@ -75,6 +79,29 @@ def make_session(
     )
 
 
+def single_device_sessions(
+    source: Source,
+    request: RunRequest,
+    limits: LimitOptions,
+    devices: DeviceOptions,
+    engine: EngineOptions,
+    clock: ClockOptions,
+    remote: RemoteOptions,
+) -> Callable[[str], Session] | None:
+    """A function that makes a session on one device; None for parts, and with `--allow-io`."""
+    if is_partitioned(source.graph) or limits.allow_io:
+        return None
+
+    def on_device(name: str) -> Session:
+        alone = devices.replace(
+            devices=[name], place=[], rules=None, soft=True, memory=[], swap_above=None
+        )
+        state = request.state(source)
+        return make_session(source, request, state, limits, alone, engine, clock, remote)
+
+    return on_device
+
+
 def _require_restorable(source: Source, request: RunRequest, state: State | None) -> None:
     """Raise UsageError for a run with variables that a retry could not restore."""
     variable = next(filter(is_variable, ancestors(source.graph, request.nodes)), None)
@@ -89,10 +116,12 @@ def execute(
     request: RunRequest,
     observers: Observers,
     retries: int | None,
+    on_device: Callable[[str], Session] | None = None,
 ) -> Outcome:
     """Run the graph with its observers; output of the graph itself goes to stderr.
 
-    The trace is written also for a failed run, where it is needed most.
+    The trace is written also for a failed run, where it is needed most. `on_device` makes the
+    session with which a prediction is compared.
     """
     try:
         with redirect_stdout(sys.stderr), session:
@@ -107,7 +136,12 @@ def execute(
     observers.write(result)
     values = dict(zip(request.spec.fetches, result.values, strict=True))
     differences = request.expected.differences(values)
-    return Outcome(request, result, values, differences, variables, _unused_rules(result))
+    prediction = None
+    if observers.work is not None:
+        prediction = predict(session.graph, result, observers.work, on_device, request)
+    return Outcome(
+        request, result, values, differences, variables, _unused_rules(result), prediction
+    )
 
 
 def _unused_rules(result: RunResult) -> list[str]:
@@ -131,7 +165,7 @@ def _with_retries(
         try:
             for init in request.inits:
                 session.execute(init, request.feeds(), StepOptions(max_iterations=limit))
-            return session.execute(request.spec, request.feeds(), step)
+            return _repeated(session, request, step, observers.times)
         except WorkerLost as error:
             if attempt > retries:
                 raise
@@ -140,3 +174,22 @@ def _with_retries(
             warn(f"{lost}; retry {attempt} of {retries} on new workers{restored}")
             session.recover(state)
     raise AssertionError
+
+
+def _repeated(
+    session: Session, request: RunRequest, step: StepOptions, times: RunDurations | None
+) -> RunResult:
+    """The result of the last of several runs, whose times are measured."""
+    for _ in range(0 if times is None else times.runs - 1):
+        _measured(session, request, step, times)
+    return _measured(session, request, step, times)
+
+
+def _measured(
+    session: Session, request: RunRequest, step: StepOptions, times: RunDurations | None
+) -> RunResult:
+    feeds, start = request.feeds(), time.perf_counter()
+    result = session.execute(request.spec, feeds, step)
+    if times is not None:
+        times.seconds.append(time.perf_counter() - start)
+    return result

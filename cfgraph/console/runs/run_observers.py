@@ -24,8 +24,10 @@ from cfgraph.cli.output import (
 )
 from cfgraph.cli.run_options import ClockOptions, ObserverOptions, PrintOptions
 from cfgraph.console.graph_files import Source, artifact
+from cfgraph.console.runs.prediction import RunWork
 from cfgraph.console.runs.run_memory import print_memory
 from cfgraph.console.runs.run_request import RunRequest, TraceFile
+from cfgraph.console.runs.run_times import requested_times
 from cfgraph.console.runs.timeline import Timeline
 from cfgraph.console.taps import NonfiniteTap, Taps, complete_pattern
 from cfgraph.console.values import summary_text
@@ -326,6 +328,7 @@ class Observers:
     ) -> None:
         graph, color = source.graph, printing.color
         html, saved = options.html, options.trace_out
+        self.times = requested_times(options, clock.virtual)
         self.fetches = request.spec.fetches
         self.error_page = None if printing.is_json else page(color, sys.stderr)
         self.taps = taps
@@ -334,6 +337,7 @@ class Observers:
         self.calibration = Calibration() if clock.calibrate else None
         self.live_trace = LiveTrace(graph, color) if options.trace else None
         self.timeline = Timeline(color) if options.timeline else None
+        self.work = RunWork() if clock.virtual else None
         self.node_data = None
         if options.node_data:
             self.node_data = extension(NODE_DATA, "run")(graph, options.node_data)
@@ -363,6 +367,7 @@ class Observers:
             self.html_page,
             self.calibration,
             self.node_data,
+            self.work,
         )
         observers: list[Observer] = [item for item in all_of if item]
         return Tee(observers) if observers else None

@@ -15,9 +15,11 @@ from cfgraph.cli.run_options import PrintOptions
 from cfgraph.comparison.value_difference import ValueDifference
 from cfgraph.console.documents import CompilationReport, ValueReport
 from cfgraph.console.graph_files import Source, artifact
+from cfgraph.console.runs.prediction import Prediction, print_prediction
 from cfgraph.console.runs.run_memory import MemoryReport, memory_reports, print_memory
 from cfgraph.console.runs.run_observers import Observers
 from cfgraph.console.runs.run_request import RunRequest
+from cfgraph.console.runs.run_times import print_times
 from cfgraph.console.taps import NonfiniteValue, TappedValue
 from cfgraph.console.values import statistics_text, type_text, value_report, value_text
 from cfgraph.errors import FindingCode, Level, Location
@@ -170,7 +172,7 @@ def _parts(result: RunResult, *, explains: bool) -> dict[str, ExecutorReport]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run that ended: values (None if dead), differences, variables to save, and warnings."""
+    """A run that ended: values (None if dead), differences, variables, warnings, a prediction."""
 
     request: RunRequest
     result: RunResult
@@ -178,6 +180,7 @@ class Outcome:
     differences: dict[Output, ValueDifference]
     variables: State | None
     warnings: Sequence[str] = ()
+    prediction: Prediction | None = None
 
     @property
     def expected(self) -> list[str]:
@@ -247,6 +250,11 @@ def print_outcome(
     print_values(out, outcome.values, outcome.files, printing.full, absent, labels)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
+    if outcome.prediction is not None:
+        until = outcome.request.step.until_iteration
+        print_prediction(out, outcome.prediction, until, result.stopped_at)
+    if observers.times is not None:
+        print_times(out, observers.times)
     if result.memory:
         print_memory(page(printing.color, sys.stderr), result.memory)
     for text in _notes(outcome, observers, explains_engine):
@@ -300,9 +308,6 @@ def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
 def _notes(outcome: Outcome, observers: Observers, explains_engine: bool) -> Iterator[str]:
     request, result = outcome.request, outcome.result
     yield from request.notes
-    if result.elapsed is not None:
-        until = request.step.until_iteration
-        yield _virtual_time(result.elapsed * 1e9, until, result.stopped_at)
     if explains_engine:
         yield _engine_note(result)
     yield from cluster_notes(result.clusters)
@@ -316,17 +321,6 @@ def _notes(outcome: Outcome, observers: Observers, explains_engine: bool) -> Ite
     if outcome.differences and request.output_files:
         yield "no array was written because a value differs"
     yield from observers.notes(result)
-
-
-def _virtual_time(ns: float, until: int | None, stopped_at: int | None) -> str:
-    """The virtual time of a run that might have stopped at iteration `until`."""
-    text = f"virtual time: {format_duration(ns)}"
-    if until is None:
-        return text
-    if stopped_at is None:
-        return f"{text} for the whole run, which did not reach iteration {until}"
-    each = format_duration(ns / until)
-    return f"{text}, when iteration {until} began, {each} per iteration"
 
 
 def _engine_note(result: RunResult) -> str:
@@ -376,6 +370,8 @@ class RunReport(DocumentResult, command="run", summary=RunSummary):
     engine: Maybe[EngineReport]  #: With --explain-engine, the engine of the run.
     parts: ExecutorMembers
     memory: Maybe[Sequence[MemoryReport]]
+    prediction: Maybe[Prediction]  #: With --clock virtual.
+    times: Maybe[Sequence[Real]]  #: With --repeat, the seconds of each run.
 
 
 def _print_json(
@@ -394,6 +390,8 @@ def _print_json(
             engine_report(run) if explains_engine else None,
             _parts(run, explains=False),
             memory_reports(run.memory) if run.memory else None,
+            outcome.prediction,
+            None if observers.times is None else observers.times.seconds,
         ),
         inputs=[source],
         summary=RunSummary(compared, different, run.elapsed, run.stopped_at),

@@ -59,7 +59,7 @@ def draw_lanes(out: Page, lanes: TraceLanes, columns: int) -> None:
     room = max(_MIN_COLUMNS, columns - label - 1)
     picture = _LaneDrawing(lanes, chosen, room)
     out.line()
-    out.heading("timeline", format_duration(lanes.end_ns))
+    out.heading("timeline")
     for index, (lane, text) in enumerate(zip(chosen, labels, strict=True)):
         out.spans([(pad(text, label), "bold"), *picture.lane(lane)])
         if index < len(chosen) - 1:
