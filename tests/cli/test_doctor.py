@@ -18,6 +18,7 @@ from cfgraph.cli.json_output import schema
 from cfgraph.console.installation.bug_report import strip_constants
 from cfgraph.ir.attrs import EncodedAttr, Func, TensorValue
 from cfgraph.proto.attr_value_pb2 import AttrValue
+from tests.sampled import sampled
 
 SECRET = 1234.5678
 
@@ -168,7 +169,9 @@ def test_a_bundle_imports_nothing_from_the_current_folder(
         assert json.loads(archive.read("command.json"))["exit_code"] == 0
 
 
-@pytest.mark.parametrize("name", ["..\\..\\x.pb", "\udcff.pb", "a\x1b[31m\n.pb", "...pb", "ü.pb"])
+@pytest.mark.parametrize(
+    "name", sampled(["..\\..\\x.pb", "\udcff.pb", "a\x1b[31m\n.pb", "...pb", "ü.pb"], 2)
+)
 def test_members_have_names_that_every_archiver_accepts(
     name: str, command: Any, counter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def constant(graph: Graph, value: object, name: str) -> None:
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A graph of constants of 4 KiB and of 16 bytes, whose file counts as large."""
     monkeypatch.setattr(file_contents, "_files", [])
+    monkeypatch.setattr(file_contents, "_MAX_FILES", 8)
     monkeypatch.setattr(file_contents, "MIN_FILE_BYTES", 1 << 16)
     monkeypatch.setattr(file_contents, "MIN_CONTENT_BYTES", 1 << 10)
     monkeypatch.setattr(file_contents, "_MIN_RECORD_BYTES", 1 << 6)

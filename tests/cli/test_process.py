@@ -112,7 +112,7 @@ def test_an_interrupted_run_says_where_it_was(engine: str, counter: Path, tmp_pa
 
 
 def test_a_long_run_shows_progress_on_a_terminal_alone(counter: Path) -> None:
-    args = ["run", str(counter), *ENDLESS[:2], "--engine", "tokens", "--max-iterations", "60000"]
+    args = ["run", str(counter), *ENDLESS[:2], "--engine", "tokens", "--max-iterations", "20000"]
     text = on_terminal(args, 80, program=SOON)
     assert re.search(r"\x1b\[2Krun: [\d,]+ iterations of while/while_context, [\d,]+/s", text)
     # the error replaces the line

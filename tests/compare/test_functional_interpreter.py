@@ -86,10 +86,10 @@ def test_effects_of_branches_are_those_of_a_session() -> None:
         assert values == point.run(names) == ([7.0, 7.0] if p else [3.0, 3.0])
 
 
-@pytest.mark.parametrize("part", sampled(["even", "odd"], 2))
-def test_recorded_programs_compute_the_same_interpreted_and_lowered(part: str) -> None:
+@pytest.mark.parametrize("part", sampled(range(4), 4))
+def test_recorded_programs_compute_the_same_interpreted_and_lowered(part: int) -> None:
     compared = 0
-    for case in cases()[part == "odd" :: 2]:
+    for case in cases()[part::4]:
         runs = case.get("runs", ())
         if len(runs) != 1 or not is_functional(case):
             continue
@@ -103,7 +103,7 @@ def test_recorded_programs_compute_the_same_interpreted_and_lowered(part: str) -
         if values is not None:
             assert not list(filter(None, map(difference_message, point.run(names), values)))
             compared += 1
-    assert compared > 50
+    assert compared > 20
 
 
 @pytest.mark.parametrize("name", ["while_functional.pb", "cond_functional.pb"])

@@ -16,7 +16,7 @@ from tests.sampled import sampled
 # one of how many sessions, and of how many gradients, has a way in a plain run (0: the sweep alone
 # runs all of them, which it does for each number; `.`: none)
 WAYS = """
- 2    8     auto
+ 6    8     auto
 36   18     random
 18    .     lower auto
 36    .     cluster compiled

@@ -150,7 +150,7 @@ class Edits(RuleBasedStateMachine):
         ]
 
 
-Edits.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+Edits.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestEdits = Edits.TestCase
 
 

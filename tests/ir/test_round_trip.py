@@ -50,7 +50,7 @@ def test_all_recorded_graphs_are_there() -> None:
     assert len(recorded()) > 1400
 
 
-@pytest.mark.parametrize("chunk", sampled(map(pytest.param, range(CHUNKS)), 15))
+@pytest.mark.parametrize("chunk", sampled(map(pytest.param, range(CHUNKS)), 30))
 def test_recorded_graphs_survive_saving_and_the_readable_form(chunk: int) -> None:
     for name, data in graphs(chunk):
         graph = graph_from_bytes(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -103,30 +104,35 @@ def test_the_hook_sees_files_and_processes(tmp_path: Path) -> None:
     assert events
 
 
-def test_no_op_touches_the_machine_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [2, pytest.param(sys.maxsize, marks=pytest.mark.slow, id="all")])
+def test_no_op_touches_the_machine_without_permission(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(harness, "LocalStep", WithoutPermission)
-    seen, faults = set[str](), list[str]()
+    seen, faults = Counter[str](), list[str]()
     for item in harness.all_cases():
-        seen.add(item.op)
+        seen[item.op] += 1
+        if seen[item.op] > most:
+            continue
         faults += [f"{item.op}: {event}" for event in accesses(harness.run_ours, item)]
     for scene in scenarios().values():
         sketch = Sketch()
         runs = scene(sketch)
-        seen |= {node.op for node in sketch.graph}
+        seen.update(node.op for node in sketch.graph)
         for wanted in runs:
             events = accesses(Kernels(sketch.graph).run, wanted)
             faults += [f"{wanted}: {event}" for event in events]
     for path in RUN_AS_GRAPHS:
         graph = cfgraph.load(GRAPHS / f"{path}.pb")
         cfgraph.cluster(graph, regions=True)
-        seen |= {node.op for node in graph}
+        seen.update(node.op for node in graph)
         session = cfgraph.Session(graph)
         events = accesses(session.run, ["n"], {"n": np.int32(3)})
         faults += [f"{path}: {event}" for event in events]
     assert faults == []
     runnable = {name for name in registry.op_names() if is_runnable(name)}
-    codes = {code_of(name) for name in seen & runnable}
-    unseen = {name for name in runnable - seen if code_of(name) not in codes}
+    codes = {code_of(name) for name in runnable & seen.keys()}
+    unseen = {name for name in runnable - seen.keys() if code_of(name) not in codes}
     assert unseen == WITHOUT_RUN
     assert not any(lookup(name).effects.does_io for name in unseen)
 

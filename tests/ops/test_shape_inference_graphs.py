@@ -27,8 +27,9 @@ def graphs(every: int) -> Iterator[tuple[str, bytes]]:
             yield name, archive.read(name)
 
 
-def test_no_graph_that_runs_has_errors() -> None:
-    for name, data in graphs(every=7):
+@pytest.mark.parametrize("every", [15, pytest.param(7, marks=pytest.mark.slow)])
+def test_no_graph_that_runs_has_errors(every: int) -> None:
+    for name, data in graphs(every):
         assert [(node.name, text) for node, text in infer_shapes(loads(data)).errors] == [], name
 
 

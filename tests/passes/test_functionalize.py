@@ -302,7 +302,10 @@ def test_a_tensor_array_becomes_a_list_and_keeps_its_names() -> None:
 
 @pytest.mark.parametrize(
     ("family", "depth", "kind"),
-    [("nested_loops", 60, "loop"), ("nested_conditionals", 16, "conditional")],
+    [
+        ("nested_conditionals", 16, "conditional"),
+        pytest.param("nested_loops", 60, "loop", marks=pytest.mark.slow),
+    ],
 )
 def test_regions_in_each_other_become_one_call(family: str, depth: int, kind: str) -> None:
     graph, clustering = clustered(FAMILIES[family](depth))

@@ -55,7 +55,7 @@ def test_a_step_takes_the_memory_of_what_it_saves_and_no_more() -> None:
         tracemalloc.stop()
         return results
 
-    each = (peak(48) - peak(24)) / 24
+    each = (peak(24) - peak(12)) / 12
     state, joined = BATCH * UNITS * 4, 2 * BATCH * UNITS * 4
     # six activations, the row of the input, and the input of the product
     assert each <= 1.03 * (7 * state + joined)

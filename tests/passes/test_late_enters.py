@@ -10,6 +10,7 @@ import pytest
 
 import cfgraph
 from tests.analysis.graph_text import graph
+from tests.sampled import sampled
 
 COUNTER = """
 x = Placeholder() {dtype=float32, shape=[]}
@@ -129,7 +130,7 @@ def outcome(program: cfgraph.Graph, fetches: list[str], engine: str = "auto") ->
         return [float(value) for value in session.run(fetches, {"x": 0.7})]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled(range(12), 4))
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_keeps_the_values_of_a_loop_that_waits_for_its_own_exits(
     name: str, seed: int

@@ -18,25 +18,25 @@ from tests.sampled import in_sweep
 
 # how many programs have a way in a plain run, and in the sweep
 WAYS = """
-100    300  lower fifo
-100    300  lower random
- 25    150  partition fifo
- 25    150  partition random
- 25    150  partition simulated
- 25    250  lower partition compiled
- 25     50  devices=cpu:0,cpu:1,gpu:0
- 25    150  devices=cpu:0-2
- 25    300  optimize random
- 25    300  lower optimize random
- 25    600  optimize=4 random
- 25    600  lower optimize=4 random
- 50  10000  lower functionalize compiled
- 50    100  lower functionalize tokens
- 25  10000  lower functionalize=converter auto
- 25    475  lower partition=cpu:0-3 workers=2
- 25    475  lower partition=cpu:0-3 workers=3
+ 50    300  lower fifo
+ 50    300  lower random
+ 10    150  partition fifo
+ 10    150  partition random
+ 10    150  partition simulated
+ 10    250  lower partition compiled
+ 10     50  devices=cpu:0,cpu:1,gpu:0
+ 10    150  devices=cpu:0-2
+ 10    300  optimize random
+ 10    300  lower optimize random
+ 10    600  optimize=4 random
+ 10    600  lower optimize=4 random
+ 30  10000  lower functionalize compiled
+ 20    100  lower functionalize tokens
+ 20  10000  lower functionalize=converter auto
+ 10    475  lower partition=cpu:0-3 workers=2
+ 10    475  lower partition=cpu:0-3 workers=3
 """
-STEP = 25
+STEP = 10
 
 
 def parameters() -> Iterator[Any]:
@@ -76,9 +76,10 @@ def difference(seed: int, way: Way) -> str:
         return "" if name == "workers" and "cannot leave" in error.message else str(error)
 
 
-def test_most_regions_of_random_programs_are_functionalized() -> None:
+@pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.slow)])
+def test_most_regions_of_random_programs_are_functionalized(count: int) -> None:
     rejected = 0
-    for seed, program in random_programs(range(200)):
+    for seed, program in random_programs(range(count)):
         cfgraph.lower(program.graph)
         targets = [f"^{name}" for name in program.targets]
         fetches = [*program.fetches, *targets, "^init", "memory:0"]

@@ -20,7 +20,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32, int32
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.string_patterns import replace_matches
-from tests.sampled import sampled
+from tests.sampled import in_sweep, sampled
 
 _SIZE = 12
 _FACTOR = 4
@@ -64,6 +64,7 @@ def test_calls_grow_with_the_size(command: str, family: str, tmp_path: Path) -> 
     assert _calls(command, large) <= _FACTOR**exponent * _calls(command, small)
 
 
+@pytest.mark.slow
 def test_loops_in_a_row_are_optimized_in_linear_time(tmp_path: Path) -> None:
     # work per pair of loops shows in graphs that are larger than those above
     small, large = (growth.write("loops", size, tmp_path) for size in (40, 160))
@@ -72,7 +73,17 @@ def test_loops_in_a_row_are_optimized_in_linear_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "exponent"), [("check", 1.1), ("grad", 1.1), ("regions", 1.1), ("cluster", 1.3)]
+    ("command", "exponent"),
+    [
+        ("check", 1.1),
+        ("grad", 1.1),
+        *in_sweep(
+            [
+                pytest.param("regions", 1.1, marks=pytest.mark.slow),
+                pytest.param("cluster", 1.3, marks=pytest.mark.slow),
+            ]
+        ),
+    ],
 )
 def test_loops_of_many_variables_are_linear(command: str, exponent: float, tmp_path: Path) -> None:
     # work per pair of variables shows in graphs that are larger than those above

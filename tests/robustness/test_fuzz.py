@@ -17,7 +17,7 @@ from tests.robustness.cases import Case, fuzz_case
 from tests.robustness.schedules import run_unit
 from tests.robustness.trial import Finding, run_line
 
-_FIRST, _SHORT = 400, 250
+_FIRST, _SHORT = 400, 120
 _UNITS = 8
 # inputs of the sweep, in all
 _LONG = int(os.environ.get("FUZZ_COUNT", "20000"))

@@ -234,10 +234,10 @@ def test_nodes_and_edges_count_as_memory() -> None:
 
 
 def test_faults_are_counted_and_the_first_listed() -> None:
-    data = wire_field(1, node_def("m", "A", *[(3, b"x")] * 100_000))
+    data = wire_field(1, node_def("m", "A", *[(3, b"x")] * 20_000))
     with time_limit(), memory_limit(48 << 20), pytest.raises(InvalidInput) as caught:
         loads(data)
-    assert "(and 99999 more faults)" in caught.value.message
+    assert "(and 19999 more faults)" in caught.value.message
     assert len(caught.value.findings) == 10_000
 
 

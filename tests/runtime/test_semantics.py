@@ -111,7 +111,7 @@ def test_the_executor_of_the_page_agrees_with_tensorflow(case: dict[str, Any]) -
     ("name", "fetch", "feeds"),
     [
         ("counter.pb", "count", {"n": 3}),
-        ("nested.pb", "sum", {}),
+        pytest.param("nested.pb", "sum", {}, marks=pytest.mark.slow),
         ("while_functional.pb", "out", {"n": 3}),
     ],
 )
