@@ -1,18 +1,12 @@
 """Inspect, check, transform, and run TensorFlow graphs with control flow.
 
 Files      load, save, loads, dumps
-<<<<<<< HEAD
 Graphs     Graph, Node, Output; Builder writes graphs from Python, or adds to one; edit_function
            opens the body of a function
-Passes     lower, functionalize, gradients, place, partition, cluster, extract, optimize, freeze: in
-           place, each returns a report; Pipeline runs several from a text; transform applies a
-           function of your own, and verifies the result
-=======
-Graphs     Graph, Node, Output; Builder writes graphs from Python
 Passes     lower, functionalize, place, partition, cluster, extract, optimize, freeze: in place,
            each returns a report; gradients, jacobian, hessian, jvp, hvp return names of tensors;
-           Pipeline runs several passes from a text
->>>>>>> b48aba3c (gradients: add Jacobians, Hessians, and products)
+           Pipeline runs several passes from a text; transform applies a function of your own, and
+           verifies the result
 Limits     limited sets a timeout and other limits in a `with` block
 Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
            virtual time; Processes and Ray for runs on several workers
