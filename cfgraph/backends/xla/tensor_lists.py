@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, reduce
 from typing import Any, Final
+
+import numpy as np
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.tensor_list import element_shape_of, merge_shapes
+from cfgraph.ops.families.tensor_list_ops import element_shape_value
 from cfgraph.ops.kernels.array_namespace import require
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, row_operation
 
 
 class JaxTensorList:
@@ -61,7 +64,7 @@ class JaxTensorList:
 
 def list_kernel(jax: Any, node: Node, op: type[Op]) -> Kernel | None:
     """The kernel of an op on lists, or None for other ops and for lists without fixed capacity."""
-    name = op.compilation.row_operation
+    name = row_operation(node)
     if not name:
         return None
     _register(jax)
@@ -104,7 +107,7 @@ def _new_list(jax: Any, node: Node, shape_input: Any, capacity: int, length: int
     dtype, shape = node.attr("element_dtype"), element_shape_of(shape_input)
     data = _zeros(jax, dtype, capacity, shape) if shape.is_full else None
     written = None if shape.is_full else jax.numpy.zeros(max(capacity, 1), bool)
-    return JaxTensorList(dtype, shape, capacity, data, jax.numpy.int32(length), written)
+    return JaxTensorList(dtype, shape, capacity, data, np.int32(length), written)
 
 
 def _zeros(jax: Any, dtype: DType, capacity: int, shape: Shape) -> Any:
@@ -148,7 +151,7 @@ def _from_tensor(jax: Any, node: Node) -> Kernel:
         if not count:
             tensor = _zeros(jax, dtype, 1, Shape(row_shape))
         written = None if shape.is_full else jax.numpy.full(max(count, 1), bool(count))
-        return JaxTensorList(dtype, shape, count, tensor, jax.numpy.int32(count), written)
+        return JaxTensorList(dtype, shape, count, tensor, np.int32(count), written)
 
     return from_tensor
 
@@ -242,6 +245,39 @@ def _count(jax: Any, node: Node) -> Kernel:
     return lambda elements: elements.length
 
 
+def _shape(jax: Any, node: Node) -> Kernel:
+    dtype = node.attr("shape_type")
+    return lambda elements: element_shape_value(elements.shape, dtype)
+
+
+def _zeros_like(jax: Any, node: Node) -> Kernel:
+    def zeros_like(elements: JaxTensorList) -> JaxTensorList:
+        data = None if elements.data is None else jax.numpy.zeros_like(elements.data)
+        return elements.replaced(data, elements.length, elements.written)
+
+    return zeros_like
+
+
+def _sum(jax: Any, node: Node) -> Kernel:
+    def add(left: JaxTensorList, right: JaxTensorList) -> JaxTensorList:
+        if (left.dtype, left.capacity) != (right.dtype, right.capacity):
+            message = "lists of different types or capacities are added"
+            raise Unsupported(message)
+        require(left.length == right.length)
+        shape = _merged(left.shape, right.shape)
+        left, right = left.shaped(jax, right), right.shaped(jax, left)
+        data, marks = left.data, None
+        if data is not None:
+            if data.shape != right.data.shape:
+                raise _other_shape(Shape(data.shape[1:]), right.data.shape[1:])
+            data = data + right.data  # rows without a value are zeros
+        if left.written is not None and right.written is not None:
+            marks = left.written | right.written
+        return JaxTensorList(left.dtype, shape, left.capacity, data, left.length, marks)
+
+    return lambda *lists: reduce(add, lists)
+
+
 # -- rows ----------------------------------------------------------------------------------------
 
 
@@ -289,12 +325,16 @@ def _stacked_rows(jax: Any, elements: JaxTensorList, shape_input: Any) -> tuple[
     return data, elements.written is None or known.is_full
 
 
-def _data(jax: Any, elements: JaxTensorList, shape_input: Any) -> tuple[Any, Shape]:
-    """The rows, and the shape of elements without a value as far as it is known."""
+def _merged(a: Shape, b: Shape) -> Shape:
     try:
-        known = merge_shapes(element_shape_of(shape_input), elements.shape)
+        return merge_shapes(a, b)
     except OpError as error:
         raise Unsupported(error.message) from None
+
+
+def _data(jax: Any, elements: JaxTensorList, shape_input: Any) -> tuple[Any, Shape]:
+    """The rows, and the shape of elements without a value as far as it is known."""
+    known = _merged(element_shape_of(shape_input), elements.shape)
     data = elements.data
     if data is None and known.is_full:
         data = _zeros(jax, elements.dtype, elements.capacity, known)
@@ -315,4 +355,7 @@ _KERNELS: Final[Mapping[str, Callable[[Any, Node], Kernel]]] = {
     "take": _take,
     "all": _all,
     "count": _count,
+    "shape": _shape,
+    "zeros": _zeros_like,
+    "sum": _sum,
 }

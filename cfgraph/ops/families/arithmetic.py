@@ -319,6 +319,7 @@ class AddN(Op):
     """Sum of N tensors of equal shape, or of N variants."""
 
     signature = "inputs: N*T -> sum: T"
+    compilation = CompilerSupport(row_operation="sum")
     attrs = one_of(ALL_NUMBERS, "variant")
     algebra = AlgebraicFacts(commutes=True, product_role="adds")
 

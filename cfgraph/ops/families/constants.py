@@ -342,6 +342,7 @@ class ZerosLike(SameShape):
     """Zeros with the shape and dtype of the input."""
 
     signature = "x: T -> y: T"
+    compilation = CompilerSupport(row_operation="zeros")
     gradient = staticmethod(no_gradient)
 
     @classmethod

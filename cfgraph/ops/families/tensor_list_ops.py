@@ -312,19 +312,23 @@ class TensorListLength(TensorListOp):
     kernel = staticmethod(lambda xp, handle: np.int32(tensor_list_of(handle).length))
 
 
+def element_shape_value(shape: Shape, dtype: DType) -> Any:
+    """The shape of elements as ops take and return it."""
+    dims = shape.dims
+    return np.array(-1 if dims is None else [-1 if d is None else d for d in dims], dtype.numpy)
+
+
 class TensorListElementShape(TensorListOp):
     """Shape of the elements: -1 for unknown sizes, the scalar -1 for unknown rank."""
 
     signature = "input_handle: host variant -> element_shape: shape_type"
     attrs = "shape_type: {int32, int64}"
+    compilation = replace(TensorListOp.compilation, row_operation="shape")
     gradient = staticmethod(no_gradient)
 
     @staticmethod
     def kernel(xp: ModuleType, shape_type: DType, /, handle: TensorList) -> Any:
-        dims = tensor_list_of(handle).element_shape.dims
-        return np.array(
-            -1 if dims is None else [-1 if d is None else d for d in dims], shape_type.numpy
-        )
+        return element_shape_value(tensor_list_of(handle).element_shape, shape_type)
 
     shape = staticmethod(lambda context: [UNKNOWN_SHAPE])
 

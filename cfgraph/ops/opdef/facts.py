@@ -10,7 +10,20 @@ from cfgraph.ir.attrs import Func, functions_in
 
 SwapRole = Literal["", "push", "pop"]
 RowOperation = Literal[
-    "", "all", "count", "empty", "get", "of", "pop", "push", "put", "reserve", "take"
+    "",
+    "all",
+    "count",
+    "empty",
+    "get",
+    "of",
+    "pop",
+    "push",
+    "put",
+    "reserve",
+    "shape",
+    "sum",
+    "take",
+    "zeros",
 ]
 BooleanSemantics = Literal["", "not", "and", "or", "equal", "differ", "truth"]
 ProductRole = Literal["", "computes", "adds", "slices"]

@@ -8,11 +8,12 @@ from typing import Any, Final
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import functions_in
+from cfgraph.ir.dtypes import variant
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import current_limits
-from cfgraph.ops.opdef.op import Op, lookup
+from cfgraph.ops.opdef.op import Op, lookup, row_operation
 
 # bound on calls in each other, far from the end of Python's stack: a call takes nine frames
 _MAX_CALL_DEPTH: Final = 64
@@ -75,10 +76,27 @@ def compile_time_nodes(
     static: set[Node] = set()
     for node in reversed(order):
         op = required_op(node)
-        if node in static and not op.algebra.shape_only:
-            static.update(item.node for item in node.inputs if not _is_handle(item))
+        if node in static:
+            sources = determining_inputs(node, op)
+            static.update(item.node for item in sources if not _is_handle(item))
         static.update(node.inputs[slot].node for slot in slots_of(node, op))
     return frozenset(static)
+
+
+# operations on the rows of a list by which nothing but the length and the type is known
+_OF_LENGTHS: Final = ("count", "empty", "of", "push", "put", "reserve", "shape", "sum", "zeros")
+
+
+def determining_inputs(node: Node, op: type[Op]) -> Sequence[Output]:
+    """The inputs whose values determine what a compiler knows of the outputs of a node.
+
+    Of a list it knows the length, which follows from other lists or from constant inputs.
+    """
+    if op.algebra.shape_only:
+        return ()
+    if row_operation(node) in _OF_LENGTHS:
+        return [item for item in node.inputs if item.dtype is variant]
+    return node.inputs
 
 
 def _is_handle(tensor: Output) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError, ExecutionError, Unsupported
 from cfgraph.ir import registry
+from cfgraph.ir.dtypes import variant
 from cfgraph.ir.functions import CUSTOM_GRADIENT_ATTR, BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
@@ -32,6 +33,7 @@ from cfgraph.ops.opdef.facts import (
     FileAccess,
     FunctionCalls,
     HostPlacement,
+    RowOperation,
     SideEffects,
 )
 from cfgraph.ops.opdef.gradient_api import identity_gradient
@@ -463,6 +465,14 @@ def may_write(node: Node | BodyNode) -> bool:
     """True for a stateful node that does not only read, and for an unknown op."""
     op = lookup(node.op)
     return op is None or (op.effects.stateful and not op.effects.reads_only)
+
+
+def row_operation(node: Node) -> RowOperation:
+    """The operation of a node on the rows of an array that a compiled list becomes, or empty."""
+    op = lookup(node.op)
+    operation = "" if op is None else op.compilation.row_operation
+    is_general = operation in ("sum", "zeros")  # ops on lists and tensors
+    return "" if is_general and node.attrs.get("T") is not variant else operation
 
 
 def makes_handle(node: Node) -> bool:

@@ -178,6 +178,7 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     from cfgraph.passes.cluster.cluster import cluster_traced
     from cfgraph.passes.cluster.hoist_reads import hoist_reads
     from cfgraph.passes.cluster.reference_variables import replace_references
+    from cfgraph.passes.cluster.unread_results import drop_unread_results
 
     graph = spec.graph
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
@@ -186,6 +187,8 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     if regions:
         fed = {copy[tensor.node.name] for tensor in spec.feeds}
         replace_references(copy, fed, {copy[tensor.node.name] for tensor in spec.fetches})
+        roots = [*spec.roots, *_nodes_of(spec.feeds)]
+        drop_unread_results(copy, [copy[node.name] for node in roots])
         reads = hoist_reads(copy, fed)
         handles = (strip_identities(read.inputs[0]).node for read in reads)
         early_reads.update(variable_key(handle) for handle in handles if is_variable(handle))

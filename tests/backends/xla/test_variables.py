@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from cfgraph.ir import registry
 from cfgraph.ops.opdef.op import lookup
 from tests.runtime.test_references import WRITING_LOOP
 
+TRAINING = Path(__file__).parents[3] / "fixtures" / "training_loops"
 pytest.importorskip("jax", reason="needs the extra `xla`")
 
 HEAD = """
@@ -92,10 +94,10 @@ def runs(text: str, engine: str, fetches: list[str], *feeds: dict[str, Any]) -> 
     return [made.run(fetches, each) for each in feeds], made
 
 
-def compiled(session: cfgraph.Session) -> list[str]:
-    """The ops of the clusters that ran as executables of XLA, and no others."""
+def compiled(session: cfgraph.Session, measured: int = 0) -> list[str]:
+    """The ops of the clusters that ran as executables of XLA, after `measured` runs."""
     clusters = list(session.cluster_runner.clusters.values())
-    assert all(each.compiled_times and not each.fused for each in clusters)
+    assert all(each.compiled_times and each.fused <= measured for each in clusters)
     return [node.op for each in clusters for node in each.line.order]
 
 
@@ -235,3 +237,21 @@ def test_an_update_by_an_optimizer_is_compiled(name: str) -> None:
         found.append([session.run([f"after{each}:0" for each in cells]) for _ in range(2)])
     np.testing.assert_allclose(np.array(found[1]), np.array(found[0]), rtol=2e-6)
     assert name in compiled(session)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "tokens", "xla"])
+@pytest.mark.parametrize("name", ["rnn_of_primitives", "rnn_of_functions", "updates_in_a_loop"])
+def test_a_recorded_training_step_is_one_cluster(name: str, engine: str) -> None:
+    recorded = np.load(TRAINING / "values.npz")
+    feeds = {key.partition("/")[2]: recorded[key] for key in recorded if key.startswith(f"{name}/")}
+    wanted = feeds.pop("values")
+    session = cfgraph.Session(cfgraph.load(TRAINING / f"{name}.pb"), engine=engine)
+    fetches, targets = (["loss:0"], ["train"]) if "rnn" in name else (["last:0"], [])
+    session.run(targets=["init"])
+    before = len(session.cluster_runner.clusters)
+    found = [session.run(fetches, feeds, targets=targets)[0] for _ in wanted]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    if engine == "xla":
+        loops = compiled(session, measured=1)  # the first run finds the lengths of lists
+        assert sum(op in ("While", "StatelessWhile") for op in loops) == 1 + ("rnn" in name)
+        assert len(session.cluster_runner.clusters) == before + 1

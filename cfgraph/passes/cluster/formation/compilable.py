@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cfgraph.analysis.loops.frame import Frame, Frames
+from cfgraph.analysis.loops.while_loop import loop_variable
 from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import NUMERIC_KINDS, DType
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.function_bodies import constant_slots
+from cfgraph.ops.opdef.function_bodies import constant_slots, determining_inputs
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 from cfgraph.passes.functionalize.report import RejectionReason
 
@@ -204,8 +205,9 @@ def constant_values(
     seen = set(todo)
     for tensor in todo:
         op = lookup(tensor.node.op)
-        if tensor.node in inside and not (op is not None and op.algebra.shape_only):
-            new = [source for source in tensor.node.inputs if source not in seen]
+        if tensor.node in inside:
+            sources = tensor.node.inputs if op is None else determining_inputs(tensor.node, op)
+            new = [source for source in sources if source not in seen]
             seen.update(new)
             todo.extend(new)
     return seen
@@ -241,7 +243,8 @@ def _loop_varying_source(value: Output, frame: Frame, frames: Frames) -> Node | 
         inputs = _value_inputs(tensor)
         if inputs is None:
             return tensor.node
-        outer = current.parent if role_of(tensor.node) is Role.ENTER else current
+        enters = role_of(tensor.node) in (Role.ENTER, Role.MERGE)
+        outer = current.parent if enters else current
         for source in inputs:
             if source not in seen:
                 seen.add(source)
@@ -256,6 +259,12 @@ def _value_inputs(tensor: Output) -> Iterator[Output] | None:
         return None
     if op.role is Role.ENTER:
         return iter(node.inputs) if node.attr("is_constant") else None
+    if op.role in (Role.MERGE, Role.SWITCH):
+        merge = node.inputs[0].node if op.role is Role.SWITCH else node
+        variable = loop_variable(merge)
+        if variable is None or not variable.is_invariant():
+            return None
+        return iter(node.inputs[:1] if op.role is Role.SWITCH else (variable.initial,))
     if op.role or op.effects.stateful or op.calls.kind:
         return None
-    return iter(()) if op.algebra.shape_only else iter(node.inputs)
+    return iter(determining_inputs(node, op))

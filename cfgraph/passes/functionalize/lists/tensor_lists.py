@@ -16,8 +16,9 @@ from cfgraph.ir.dtypes import NUMERIC_KINDS
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import FORWARDING_ROLES
 from cfgraph.ir.traversal import reachable
-from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.opdef.op import lookup, role_of, row_operation
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.passes.functionalize.lists.gradient_arrays import separate_gradient_arrays
 from cfgraph.passes.functionalize.lists.stack_to_list import is_stack, stack_to_list, stack_use
 from cfgraph.passes.functionalize.lists.tensor_array_to_list import (
     tensor_array_to_list,
@@ -87,6 +88,10 @@ def functionalize_lists(
     if not resources and not groups:
         return lists
     shapes = infer_shapes(graph)
+    if traced:
+        separate_gradient_arrays(graph, shapes)
+        resources = [*tensor_arrays(graph), *filter(is_stack, graph)]
+        shapes = infer_shapes(graph)
     for group in groups:
         name, ops = group[0].name, {node.name: node.op for node in group}
         try:
@@ -123,6 +128,7 @@ def functionalize_lists(
 
 
 _MAX_ELEMENTS_INPUT: Final = 1
+_TRACED_OPERATIONS: Final = ("shape", "sum", "zeros")
 
 
 def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
@@ -142,8 +148,9 @@ def require_static_size(
     """Raise RegionRejected unless the operations of a group allow a static list size."""
     operations = set()
     for node in group:
-        op = lookup(node.op)
-        operation = op.compilation.row_operation if op is not None else ""
+        op, operation = lookup(node.op), row_operation(node)
+        if operation in _TRACED_OPERATIONS and not traced:
+            operation = ""
         forwards = op is not None and (op.role in FORWARDING_ROLES or op.aliasing.is_identity)
         if not operation and not forwards:
             text = f"{node.name} ({node.op}) uses it"
