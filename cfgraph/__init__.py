@@ -8,8 +8,8 @@ Passes     lower, functionalize, place, partition, cluster, extract, optimize, f
            Pipeline runs several passes from a text; transform applies a function of your own, and
            verifies the result
 Limits     limited sets a timeout and other limits in a `with` block
-Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
-           virtual time; Processes and Ray for runs on several workers
+Runs       Session; Taps for arrays per iteration; restore and save_variables for checkpoints;
+           CostModel and read_costs for virtual time; Processes and Ray for runs on several workers
 Analysis   check, diff; compare runs two graphs with the same inputs
 Errors     CfgraphError and its subclasses UsageError, InvalidInput, Unsupported, ExecutionError,
            RunTimeout, WorkerLost, ValuesDiffer
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from cfgraph.passes.place.place import place as place
     from cfgraph.runtime.cost_model import CostModel as CostModel
     from cfgraph.runtime.cost_model import read_costs as read_costs
+    from cfgraph.runtime.preparation.taps import TappedTensor as TappedTensor
+    from cfgraph.runtime.preparation.taps import Taps as Taps
     from cfgraph.runtime.restore import restore as restore
     from cfgraph.runtime.restore import save_variables as save_variables
     from cfgraph.runtime.session import Session as Session
@@ -85,6 +87,8 @@ _HOMES = {
     "Ray": "cfgraph.backends.workers.on_ray",
     "RunTimeout": "cfgraph.errors",
     "Session": "cfgraph.runtime.session",
+    "TappedTensor": "cfgraph.runtime.preparation.taps",
+    "Taps": "cfgraph.runtime.preparation.taps",
     "Unsupported": "cfgraph.errors",
     "UsageError": "cfgraph.errors",
     "ValuesDiffer": "cfgraph.comparison.differences",

@@ -52,7 +52,7 @@ def main(
     page_type, ci_report = _page_type(observers), _ci_report(printing, results)
     source = read_graph(graph)
     request = resolve_request(source, feeds, fetches, model, results, limits, clock)
-    taps = requested_taps(request, observers.tap, printing)
+    taps = requested_taps(request, observers, printing)
     with StagedFiles() as files:
         opened = request.open_files(files)
         state = request.state(source)

@@ -90,17 +90,21 @@ def _abbreviated(name: str) -> str:
 class NameHeadings:
     """Labels of values of nodes, one after the other, long names below headings of their scopes."""
 
-    def __init__(self, heading: Callable[[str], None]) -> None:
+    def __init__(
+        self, heading: Callable[[str], None], labels: Mapping[str, str] | None = None
+    ) -> None:
         self._heading = heading
+        self._labels = labels or {}
         self._scope = ""
 
     def label(self, tensor: str, frame: str) -> str:
         """The name of a tensor and its frame, or below its scope the name and the iterations."""
-        complete = f"{tensor} {frame}"
-        if len(complete) < _LEAST_LENGTH * 2:
+        complete, label = f"{tensor} {frame}", self._labels.get(tensor)
+        if label is None and len(complete) < _LEAST_LENGTH * 2:
             self._scope = ""
             return complete
         scope, rest, outer = folded_name(tensor)
+        rest = label or rest
         if outer:
             scope = f"{tensor.partition('/')[0]}/{scope}"
         if scope != self._scope:

@@ -141,7 +141,12 @@ Full = Annotated[
 ]
 Out = Annotated[
     list[str],
-    repeatable("--out", "NAME=@FILE.npy", "Write a fetched tensor to a file."),
+    repeatable(
+        "--out",
+        "NAME=@FILE.npy",
+        "Write a fetched tensor to a file, or one inside a loop: iterations are stacked, and"
+        " FILE.mask.npy is true where it is dead.",
+    ),
 ]
 OutDir = Annotated[
     str | None,

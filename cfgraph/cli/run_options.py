@@ -82,6 +82,14 @@ class ObserverOptions(OptionGroup):
             " as well; NODE[13] is iteration 13 alone.",
         ),
     ] = field(default_factory=list)
+    tap_state: Annotated[
+        list[str],
+        repeatable(
+            "--tap-state",
+            "LOOP",
+            "Print the variables of a loop as each iteration reads them.",
+        ),
+    ] = field(default_factory=list)
     tap_nonfinite: Annotated[
         bool,
         typer.Option(

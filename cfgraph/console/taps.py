@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, TextIO
 
@@ -13,70 +11,21 @@ import numpy as np
 from cfgraph.cli.name_scopes import NameHeadings
 from cfgraph.console.documents import ValueReport
 from cfgraph.console.values import statistics_text, type_text, value_report, value_text
-from cfgraph.errors import CfgraphError, UsageError
-from cfgraph.ir.functions import BodyNode
-from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import did_you_mean
-from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import function_calls
 from cfgraph.reports import Count, Inline, Maybe, Record
-from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.fetches import is_glob, matching_nodes
-from cfgraph.runtime.preparation.run_passes import lowered_copy
+from cfgraph.runtime.fetches import is_glob
+from cfgraph.runtime.preparation.taps import TapPattern, check_patterns
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
-
-_ITERATION: Final = re.compile(r"(.+)\[(\d{1,18})\]")
-_ITERATIONS: Final = re.compile(r"(.+)\[[\d,]*,(\d{1,18})\]")
 
 # a node at the border of a loop runs in the frame that is printed; its value is in the other one
 _CROSSINGS: Final[dict[Role | None, str]] = {
     Role.ENTER: " (enters a loop)",
     Role.EXIT: " (leaves the loop)",
 }
-
-
-class TapPattern:
-    """A pattern of nodes to tap: `GLOB`, `GLOB:PORT` for one output, or `op:GLOB`.
-
-    With a suffix `[13]`, only iteration 13 of a loop.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        one = _ITERATION.fullmatch(text)
-        self.iteration = int(one[2]) if one else None
-        nodes = one[1].rstrip() if one else text
-        self.by_op = nodes.startswith("op:")
-        self.tensor = nodes
-        base, port = split_tensor_name(nodes)
-        self.glob = nodes.removeprefix("op:") if self.by_op else base
-        self.port = None if self.by_op or base == nodes else port
-
-    def matches(self, name: str, op: str) -> bool:
-        """True for a node to tap."""
-        return fnmatchcase(op if self.by_op else name, self.glob)
-
-    def matches_any(self, nodes: Iterable[Node | BodyNode]) -> bool:
-        """True if one of the nodes is one to tap."""
-        return any(self.matches(node.name, node.op) for node in nodes)
-
-    def check(self, graph: Graph) -> None:
-        """Raise UsageError for a pattern that matches nothing in this graph."""
-        several = _ITERATIONS.fullmatch(self.text)
-        if several and not self.matches_any(graph):
-            message = f"{self.text!r} names iterations of several loops"
-            innermost = f"{several[1]}[{several[2]}]"
-            raise UsageError(message, hint=f"write {innermost}, for the innermost loop of the node")
-        if not self.by_op:
-            if self.port is not None and not is_glob(self.glob):
-                graph.tensor(self.tensor)
-            matching_nodes(graph, self.glob)
-        elif not self.matches_any(graph):
-            hint = did_you_mean(self.tensor, {f"op:{node.op}" for node in graph})
-            raise UsageError(f"no node matches {self.text!r}", hint=hint)
 
 
 def complete_pattern(text: str, complete: Callable[[str], str | None]) -> str:
@@ -87,27 +36,6 @@ def complete_pattern(text: str, complete: Callable[[str], str | None]) -> str:
     return text.replace(pattern.tensor, complete(pattern.tensor) or pattern.tensor, 1)
 
 
-def _check_patterns(graph: Graph, patterns: Sequence[TapPattern]) -> None:
-    """Raise UsageError for a pattern that matches nothing, also after lowering."""
-    inner: list[TapPattern] = []
-    for pattern in patterns:
-        if not graph.functions or pattern.matches_any(graph):
-            pattern.check(graph)
-        elif pattern.tensor.partition("/")[0] not in graph.functions:
-            inner.append(pattern)
-    if not inner:
-        return
-    try:
-        lowered = lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph
-    except CfgraphError:  # the run reports it, if it needs the node
-        return
-    # nodes of clusters, and of calls that are not lowered
-    bodies = [function.definition.nodes for function in lowered.functions.values()]
-    for pattern in inner:
-        if not any(map(pattern.matches_any, bodies)):
-            pattern.check(lowered)
-
-
 class TappedValue(Record):
     """A value of a tapped node."""
 
@@ -116,6 +44,7 @@ class TappedValue(Record):
     iteration: Count
     value: Inline[ValueReport | None]
     dead: Maybe[bool]
+    variable: Maybe[str]  #: With --tap-state, the index and the name of the variable.
 
 
 class NonfiniteValue(Record):
@@ -133,11 +62,11 @@ def _print_heading(stream: TextIO | None, text: str) -> None:
     print(clean(text), file=stream)
 
 
-class Taps:
+class TapPrinter:
     """An observer that prints or collects the outputs of tapped nodes.
 
-    `fed` are the fed tensors, whose nodes do not run. Raises UsageError for a pattern that
-    matches no node of the graph or of its lowered form.
+    `fed` are the fed tensors, whose nodes do not run; `labels` are other names of tensors.
+    Raises UsageError for a pattern that matches no node of the graph or of its lowered form.
     """
 
     def __init__(
@@ -147,13 +76,15 @@ class Taps:
         stream: TextIO | None,
         full: bool,
         fed: Iterable[Output] = (),
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         self.patterns = tuple(map(TapPattern, dict.fromkeys(patterns)))
-        _check_patterns(graph, self.patterns)
+        check_patterns(graph, self.patterns)
         self.unseen = dict.fromkeys(pattern.text for pattern in self.patterns)
         self.stream = stream
         self.full = full
-        self._names = NameHeadings(partial(_print_heading, stream))
+        self._names = NameHeadings(partial(_print_heading, stream), labels)
+        self._labels = labels or {}
         self.values: list[TappedValue] = []
         self._known: dict[str, list[TapPattern]] = {}
         # the last iteration that a pattern did not name, and its frame
@@ -188,9 +119,11 @@ class Taps:
                 self._print(event, port, value)
 
     def _collect(self, event: TraceEvent, port: int, value: Any) -> None:
-        where = f"{event.node}:{port}", event.frame, event.iteration
+        tensor = f"{event.node}:{port}"
         shown = None if value is None else value_report(value, self.full)
-        self.values.append(TappedValue(*where, shown, True if value is None else None))
+        dead, variable = True if value is None else None, self._labels.get(tensor)
+        where = tensor, event.frame, event.iteration
+        self.values.append(TappedValue(*where, shown, dead, variable))
 
     def _print(self, event: TraceEvent, port: int, value: Any) -> None:
         name = clean(self._names.label(f"{event.node}:{port}", event.frame))

@@ -167,12 +167,18 @@ def _body_node_hint(graph: Graph, name: str) -> str | None:
     first, _, inner = name.partition("/")
     if inner and first in graph.functions:
         return f"it is in the function {first}: --tap '*/{inner}' prints its values in all calls"
+    caller = calling_node(graph, name)
+    if caller is None:
+        return None
+    return f"a node inside {caller.name} has a value per iteration or call: --tap {name} prints it"
+
+
+def calling_node(graph: Graph, name: str) -> Node | None:
+    """The node that calls the function of a node with this name in a run, or None."""
     parts = name.split("/")
     callers = ("/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
     caller = next((graph.nodes[caller] for caller in callers if caller in graph), None)
-    if caller is None or not any(calls_of(caller)):
-        return None
-    return f"a node inside {caller.name} has a value per iteration or call: --tap {name} prints it"
+    return caller if caller is not None and any(calls_of(caller)) else None
 
 
 def _inner_tensor_error(output: Output, frame: Frame) -> UsageError:

@@ -40,8 +40,9 @@ from cfgraph.runtime.preparation.run_config import (
     require_state,
 )
 from cfgraph.runtime.preparation.run_names import NameResolver, fetch_names
+from cfgraph.runtime.preparation.taps import Taps
 from cfgraph.runtime.run_executor import RunExecutor
-from cfgraph.runtime.trace.events import Observer
+from cfgraph.runtime.trace.events import Observer, Tee
 from cfgraph.runtime.trace.recording import RunTimeline
 
 _DEFAULTS: Final = StepOptions()
@@ -272,17 +273,18 @@ class Session:
         until_iteration: int | None = None,
         without_values: bool = False,
         allow_missing: bool = False,
+        taps: Taps | None = None,
     ) -> list[Any]:
         """Compute fetched tensors, and run targets for their effects.
 
         A fetch is a tensor's name (`y`, `y:1`), a target a node's; a fetch `^y` is a target.
         `feeds` maps tensor names to arrays. `trace` receives an event per token; True
-        records them for `timeline()`. Returns a value for each fetch that is a tensor, in their
-        order: NumPy arrays, or scalars of rank 0; with `allow_dead` None for a dead one, with
-        `allow_missing` for one that no token reached. With a virtual clock the run may end as soon
-        as its loops have started `until_iteration`, which is then `stopped_at`, and a missing value
-        None. It may also run `without_values`: only values that affect control flow are computed,
-        and a fetched value may be an AbstractTensor.
+        records them for `timeline()`. `taps` collects arrays of nodes per iteration. Returns a
+        value for each fetch that is a tensor, in their order: NumPy arrays, or scalars of rank 0;
+        with `allow_dead` None for a dead one, with `allow_missing` for one that no token reached.
+        With a virtual clock the run may end as soon as its loops have started `until_iteration`,
+        which is then `stopped_at`, and a missing value None. It may also run `without_values`: only
+        values that affect control flow are computed, and a fetched value may be an AbstractTensor.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
         cannot run, Unsupported for ops without a kernel and for files without permission,
@@ -299,7 +301,10 @@ class Session:
             until_iteration,
             without_values,
             allow_missing,
+            taps,
         )
+        if taps is not None:
+            taps.start(self.graph)
         result = self.execute(spec, values, options)
         # the session retains the result, but not the values
         values, result.values = result.values, []
@@ -311,10 +316,12 @@ class Session:
         self, spec: RunSpec, feeds: list[Any], options: StepOptions = _DEFAULTS
     ) -> RunResult:
         """Execute a run whose names are resolved and whose feeds are converted, as `run` does."""
-        trace, max_iterations, timeout, allow_dead, until_iteration, without_values, _ = options
+        trace, max_iterations, timeout, allow_dead, until_iteration, without_values, *_ = options
         if without_values or until_iteration is not None:
             self._require_virtual_clock()
         timeline, trace = self._observers(trace)
+        if options.taps is not None:
+            trace = options.taps if trace is None else Tee([options.taps, trace])
         prepared, seconds = self._prepared.get(
             spec, feeds, trace, timeout, without_values=without_values
         )

@@ -56,6 +56,13 @@ class _VariableTensors(NamedTuple):
     type: str
 
 
+def carried_tensors(frame: Frame) -> list[Output]:
+    """The variables of a loop of primitives as an iteration reads them, without invariants."""
+    loop = while_loop(frame)
+    variables = sorted(loop.variables, key=_number) if loop else []
+    return [variable.merge.output() for variable in variables]
+
+
 def frame_variables(frame: Frame, shapes: StaticShapes) -> list[LoopStateVariable]:
     """The variables of a loop of primitives, invariants last."""
     loop = while_loop(frame)

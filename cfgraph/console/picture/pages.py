@@ -19,7 +19,6 @@ from cfgraph.cli.json_output import Artifact
 from cfgraph.console.graph_files import Source, artifact, saved_model_contents
 from cfgraph.console.picture.bodies import WHOLE_GRAPH, RestOfGraph
 from cfgraph.console.picture.model import page_bytes, picture_model
-from cfgraph.console.taps import TapPattern
 from cfgraph.console.values import type_text, value_text
 from cfgraph.console.views.dot import graph_dot
 from cfgraph.console.views.selection import GraphView, NodeSelection, function_bodies
@@ -31,6 +30,7 @@ from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors, downstream, is_partitioned
 from cfgraph.ops.families.checkpoints import RestoreV2, SaveV2
 from cfgraph.ops.opdef.op import is_a
+from cfgraph.runtime.preparation.taps import TapPattern
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import KEYS, Totals
 

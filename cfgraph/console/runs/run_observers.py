@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.loops.frames import frames
@@ -29,17 +29,21 @@ from cfgraph.console.runs.run_memory import print_memory
 from cfgraph.console.runs.run_request import RunRequest, TraceFile
 from cfgraph.console.runs.run_times import requested_times
 from cfgraph.console.runs.timeline import Timeline
-from cfgraph.console.taps import NonfiniteTap, Taps, complete_pattern
+from cfgraph.console.taps import NonfiniteTap, TapPrinter, complete_pattern
 from cfgraph.console.values import summary_text
+from cfgraph.console.views.loop_views import find_loop
+from cfgraph.errors import UsageError
 from cfgraph.extensions import NODE_DATA, extension
 from cfgraph.ir.devices import device_label
-from cfgraph.ir.file_io import write_atomically
+from cfgraph.ir.file_io import StagedFiles, write_atomically
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.printable import clean
 from cfgraph.ir.units import format_byte_size, format_duration
 from cfgraph.reports import Column
 from cfgraph.runtime.cost_model import Calibration
+from cfgraph.runtime.feeds.case_files import write_array
 from cfgraph.runtime.preparation.prepared_runs import RunResult
+from cfgraph.runtime.preparation.taps import TappedTensor, Taps
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import ROOT_FRAME, Observer, Tee, TraceEvent
 from cfgraph.runtime.trace.summary import Total, Totals
@@ -303,14 +307,60 @@ def _percent_text(share: int, whole: int) -> str:
 
 
 def requested_taps(
-    request: RunRequest, patterns: Sequence[str], printing: PrintOptions
-) -> Taps | None:
-    """The observer of `--tap`, if used. Raises UsageError for a pattern that matches no node."""
-    if not patterns:
+    request: RunRequest, options: ObserverOptions, printing: PrintOptions
+) -> TapPrinter | None:
+    """The observer of `--tap` and `--tap-state`, if used.
+
+    Raises UsageError for a pattern that matches no node, and for a name of no loop.
+    """
+    if not options.tap and not options.tap_state:
         return None
-    spec, stream, names = request.spec, printing.values_stream, request.names.nodes
-    completed = [complete_pattern(pattern, names.in_run) for pattern in patterns]
-    return Taps(spec.graph, completed, stream, printing.full, spec.feeds)
+    spec, stream, names = request.spec, printing.values_stream, request.names
+    completed = [complete_pattern(pattern, names.nodes.in_run) for pattern in options.tap]
+    loops = [find_loop(names, name) for name in options.tap_state]
+    labels = {
+        tensor: f"{variable.index} {variable.name}"
+        for loop in loops
+        for tensor, variable in loop.state.items()
+    }
+    patterns = [*completed, *labels]
+    return TapPrinter(spec.graph, patterns, stream, printing.full, spec.feeds, labels)
+
+
+class TapFiles:
+    """An observer that writes tapped tensors to files: `paths` by tensors, or by patterns of one.
+
+    Raises UsageError for a pattern that matches no node.
+    """
+
+    def __init__(self, graph: Graph, paths: Mapping[str, str]) -> None:
+        self.paths, self.written = paths, list[str]()
+        self._taps = {pattern: Taps(pattern) for pattern in paths}
+        for taps in self._taps.values():
+            taps.start(graph)
+
+    def event(self, event: TraceEvent) -> None:
+        """Collect the outputs of a tapped node."""
+        for taps in self._taps.values():
+            taps.event(event)
+
+    def write(self) -> None:
+        """Write all files. Raises UsageError for a tensor without values, and for several."""
+        with StagedFiles() as files:
+            for pattern, path in self.paths.items():
+                tensors = [*self._taps[pattern].values()]
+                if len(tensors) != 1:
+                    message = f"--out {pattern} matches {len(tensors)} tensors that ran"
+                    raise UsageError(message, hint="name one tensor per file")
+                self._write(files, path, tensors[0])
+
+    def _write(self, files: StagedFiles, path: str, tensor: TappedTensor) -> None:
+        write_array(files.open(path), tensor.name, tensor.stacked())
+        self.written.append(path)
+        if not tensor.live.all():
+            mask = f"{path.removesuffix('.npy')}.mask.npy"
+            write_array(files.open(mask), tensor.name, ~tensor.live)
+            self.written.append(mask)
 
 
 class Observers:
@@ -320,13 +370,15 @@ class Observers:
         self,
         source: Source,
         request: RunRequest,
-        taps: Taps | None,
+        taps: TapPrinter | None,
         options: ObserverOptions,
         clock: ClockOptions,
         printing: PrintOptions,
         page_type: type[RunPage] | None,
     ) -> None:
         graph, color = source.graph, printing.color
+        tapped = request.tap_files
+        self.tap_files = TapFiles(request.spec.graph, tapped) if tapped else None
         html, saved = options.html, options.trace_out
         self.times = requested_times(options, clock.virtual)
         self.fetches = request.spec.fetches
@@ -360,6 +412,7 @@ class Observers:
         """A single observer that combines all observers, or None if there are none."""
         all_of = (
             self.taps,
+            self.tap_files,
             self.nonfinite,
             self.trace_file,
             self.live_trace,
@@ -396,6 +449,8 @@ class Observers:
         """Write the files about a finished run."""
         if self.trace_file:
             self.trace_file.close()
+        if self.tap_files:
+            self.tap_files.write()
         if self.calibration and self.calibrated:
             write_atomically(self.calibrated, self.calibration.text().encode())
         if self.html_page:
@@ -412,12 +467,16 @@ class Observers:
             "node_data": self.node_data and self.node_data.file.path,
             "costs": self.calibrated,
         }
-        return [artifact(kind, path) for kind, path in paths.items() if path]
+        arrays = self.tap_files.written if self.tap_files else ()
+        written = [artifact(kind, path) for kind, path in paths.items() if path]
+        return [*written, *(artifact("array", path) for path in arrays)]
 
     def notes(self, result: RunResult) -> Iterator[str]:
         """The summary of values with NaN or Inf, and the taps that matched nothing."""
         if self.nonfinite:
             yield self.nonfinite.summary()
+        if self.tap_files:
+            yield f"wrote {', '.join(self.tap_files.written)}"
         for pattern, reason in self.taps.silent().items() if self.taps else ():
             inside = ", or it is inside a cluster, where taps do not reach"
             why = f"{reason}{inside if result.clusters.clusters else ''}"

@@ -30,6 +30,7 @@ from cfgraph.console.values import summary_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.node import node_name
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.case_files import read_case
@@ -40,6 +41,7 @@ from cfgraph.runtime.feeds.parse_feeds import (
     repeated_value_error,
     split_feed,
 )
+from cfgraph.runtime.fetches import Fetches, calling_node, is_glob
 from cfgraph.runtime.preparation.run_config import StepOptions
 from cfgraph.runtime.preparation.run_names import ClusterMembers
 from cfgraph.runtime.trace.events import TraceEvent
@@ -112,11 +114,34 @@ def output_paths(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dic
     """Parse `--out NAME=@FILE.npy` into files per tensor. Raises UsageError for malformed text."""
     paths: dict[Output, str] = {}
     for item, text in options_by_tensor(outputs, tensor, "--out").items():
-        name, value = split_feed(text)
-        if not value.startswith("@") or not value.endswith(".npy"):
-            raise UsageError(f"invalid --out {text!r}", hint=f"write {name}=@{name}.npy")
-        paths[item] = value[1:]
+        paths[item] = _array_path(text)
     return paths
+
+
+def _array_path(text: str) -> str:
+    """The file in `NAME=@FILE.npy`. Raises UsageError for other text."""
+    name, value = split_feed(text)
+    if not value.startswith("@") or not value.endswith(".npy"):
+        raise UsageError(f"invalid --out {text!r}", hint=f"write {name}=@{name}.npy")
+    return value[1:]
+
+
+def _is_tap(resolved: Fetches, name: str) -> bool:
+    """True for the name of a tensor inside of a loop or function, or of a pattern."""
+    base = node_name(resolved.names.get(name, name))
+    if is_glob(base):
+        return True
+    node = resolved.graph.nodes.get(base)
+    if node is None:
+        return calling_node(resolved.graph, base) is not None
+    return resolved.frames.of_outputs.get(node) not in (None, resolved.frames.root)
+
+
+def _tap(names: SignatureNames, text: str) -> str:
+    """The pattern of one tensor in `TAP=@FILE.npy`."""
+    name = split_feed(text)[0]
+    complete = names.outputs.get(name, name)
+    return complete if complete != node_name(complete) else f"{complete}:0"
 
 
 def options_by_tensor(
@@ -192,6 +217,7 @@ class RunRequest:
     labels: Mapping[Output, str]
     seed: int
     names: SignatureNames
+    tap_files: Mapping[str, str]
 
     @property
     def nodes(self) -> list[Node]:
@@ -245,7 +271,10 @@ def resolve_request(
     names = signature_names(replace(source, graph=graph), model.signature, model.variables)
     names.require_selected(feeds.names)
     resolved = requested_fetches(graph, fetches, names)
-    files = output_paths(results.out, resolved.outside_loops)
+    tapped = [text for text in results.out if _is_tap(resolved, split_feed(text)[0])]
+    fetched = [text for text in results.out if text not in tapped]
+    tap_files = {_tap(names, text): _array_path(text) for text in tapped}
+    files = output_paths(fetched, resolved.outside_loops)
     compared = options_by_tensor(results.expect, resolved.outside_loops, "expected value")
     resolved.tensors.update(dict.fromkeys((*files, *compared)))
     _require_arrays([*files, *compared])
@@ -285,6 +314,7 @@ def resolve_request(
         labels,
         seed,
         names,
+        tap_files,
     )
 
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.loops.loop_state import LoopStateVariable, call_variables, frame_variables
+from cfgraph.analysis.loops.loop_state import (
+    LoopStateVariable,
+    call_variables,
+    carried_tensors,
+    frame_variables,
+)
 from cfgraph.console.node_names import NodeNames
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.views.selection import GraphView, NodeSelection, find_node
@@ -52,6 +57,18 @@ class LoopView:
             return frame_variables(self.frame, self.view.shapes)
         view = self.call.view
         return call_variables(self.call.nodes[0], view.caller or view.graph)
+
+    @property
+    def state(self) -> dict[str, LoopStateVariable]:
+        """The variables that an iteration may change, by the tensors that it reads."""
+        names = [tensor.name for tensor in carried_tensors(self.frame)]
+        found = frame_variables(self.frame, self.view.shapes)[: len(names)]
+        if self.call is not None:
+            rest = iter(self.variables)
+            matches = [next((x for x in rest if x.name == item.name), None) for item in found]
+            named = [item for item in matches if item is not None]
+            found = named if len(named) == len(found) else found
+        return dict(zip(names, found, strict=True))
 
 
 def complete_subject(names: SignatureNames, subject: str) -> str:

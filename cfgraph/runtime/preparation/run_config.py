@@ -115,6 +115,7 @@ class StepOptions(NamedTuple):
     until_iteration: int | None = None
     without_values: bool = False
     allow_missing: bool = False
+    taps: Observer | None = None
 
 
 def require_state(value: object) -> None:
