@@ -17,10 +17,12 @@ from cfgraph.ops.families.stateless_random import (
     check_shape,
     draw_in_range,
     draw_in_shape,
+    is_tracing,
+    keyed_stream,
 )
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels import philox
-from cfgraph.ops.kernels.philox import PhiloxStream
+from cfgraph.ops.kernels.philox import RandomStream
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -29,13 +31,14 @@ _PHILOX: Final = 1
 _STATE_SIZE: Final = 3
 # Philox samples that each number reserves
 _RESERVED: Final = 256
-_MASK: Final = (1 << 64) - 1
 
 
-def reserve_numbers(cell: Variable, algorithm: Any, count: int, start: int = 0) -> PhiloxStream:
+def reserve_numbers(
+    xp: ModuleType, cell: Variable, algorithm: Any, count: int, start: int = 0
+) -> RandomStream:
     """The stream of a generator, which then advances past `count` numbers.
 
-    The state begins at element `start` of the variable.
+    The state begins at element `start` of the variable, whose value may be traced.
     """
     if algorithm.ndim:
         raise OpError(f"algorithm must be of shape [], not {list(algorithm.shape)}")
@@ -46,13 +49,15 @@ def reserve_numbers(cell: Variable, algorithm: Any, count: int, start: int = 0) 
         raise OpError(f"RNG state must be a vector of int64, not {state.dtype}{list(state.shape)}")
     if len(state) < start + _STATE_SIZE:
         raise OpError(f"the RNG state must hold at least {start + _STATE_SIZE} numbers")
-    low, high, key = (int(x) & _MASK for x in state[start : start + _STATE_SIZE])
-    stream = PhiloxStream(key, low, high)
-    after = stream.skip(count * _RESERVED)
-    updated = np.array(state)
-    updated[start : start + 2] = np.array([after.low, after.high], np.uint64).view(np.int64)
-    cell.value = updated
-    return stream
+    end = start + _STATE_SIZE
+    numbers = state[start:end].astype(np.uint64)
+    skipped = divmod(count * _RESERVED, 1 << 64)[::-1]
+    low, high = (numbers[at : at + 1] + np.uint64(x) for at, x in enumerate(skipped))
+    high = high + (low < np.uint64(skipped[0]))
+    after = [part.astype(np.int64) for part in (low, high)]
+    joined = (xp if is_tracing(xp) else np).concatenate
+    cell.value = joined([state[:start], *after, state[start + 2 :]])
+    return keyed_stream(xp, numbers[2:], numbers[:2], np.int32(_PHILOX))
 
 
 class RngReadAndSkip(Op):
@@ -65,8 +70,8 @@ class RngReadAndSkip(Op):
     @staticmethod
     def kernel(xp: ModuleType, step: Any, cell: Variable, algorithm: Any, delta: Any) -> Any:
         before = cell.read()
-        reserve_numbers(cell, algorithm, int(delta))
-        return np.array(before[:_STATE_SIZE])
+        reserve_numbers(xp, cell, algorithm, int(delta))
+        return before[:_STATE_SIZE]
 
     shape = staticmethod(lambda context: [vector_shape(None)])
 
@@ -80,7 +85,7 @@ class RngSkip(Op):
 
     @staticmethod
     def kernel(xp: ModuleType, step: Any, cell: Variable, algorithm: Any, delta: Any) -> None:
-        reserve_numbers(cell, algorithm, int(delta))
+        reserve_numbers(xp, cell, algorithm, int(delta))
 
 
 class GeneratorOp(Op, abstract=True):
@@ -105,7 +110,7 @@ class GeneratorSampler(GeneratorOp, abstract=True):
         cls, xp: ModuleType, dtype: DType, /, step: Any, cell: Variable, algorithm: Any, shape: Any
     ) -> Any:
         count = int(np.prod(check_shape(shape), dtype=object))
-        stream = reserve_numbers(cell, algorithm, count)
+        stream = reserve_numbers(xp, cell, algorithm, count)
         return xp.asarray(draw_in_shape(cls.draw, stream, shape, dtype.numpy))
 
 
@@ -162,7 +167,7 @@ class StatefulStandardNormal(GeneratorOp):
         if not state.size:
             raise OpError("Size of tensor must be at least 1")
         count = int(np.prod(check_shape(shape), dtype=object))
-        stream = reserve_numbers(cell, state.reshape(-1)[0], count, 1)
+        stream = reserve_numbers(xp, cell, state.reshape(-1)[0], count, 1)
         return xp.asarray(draw_in_shape(philox.draw_normal, stream, shape, dtype.numpy))
 
     shape = staticmethod(lambda context: [context.shape_value(1)])
@@ -181,9 +186,10 @@ class StatefulUniformInt(GeneratorOp):
     @staticmethod
     def kernel(xp: ModuleType, dtype: DType, /, step: Any, cell: Variable, *inputs: Any) -> Any:
         algorithm, shape, low, high = inputs
-        check_integer_bounds(np.ones(1), low, high)
+        if not is_tracing(xp):
+            check_integer_bounds(np.ones(1), low, high)
         count = int(np.prod(check_shape(shape), dtype=object))
-        stream = reserve_numbers(cell, algorithm, count)
+        stream = reserve_numbers(xp, cell, algorithm, count)
         return xp.asarray(draw_in_range(stream, shape, low, high, dtype.numpy))
 
 
@@ -208,7 +214,7 @@ class StatefulRandomBinomial(GeneratorOp):
         samples, batches = samples_per_parameter(sizes, batch)
         # an estimate of TensorFlow's, not what is drawn
         reserved = batches * 200 * (samples + 3) // 4
-        stream = reserve_numbers(cell, algorithm, reserved)
+        stream = reserve_numbers(xp, cell, algorithm, reserved)
         return StatelessRandomBinomial.sample_parameters(stream, sizes, dtype.numpy, parameters)
 
 

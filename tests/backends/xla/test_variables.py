@@ -69,6 +69,23 @@ BRANCHES = """
   step = If(odd:z:0, w, u) {Tcond=bool, Tin=(resource, resource), Tout=(float32), \
 then_branch=@first, else_branch=@second}
 """
+# a generator of random numbers, whose state is a variable
+DRAWS = """
+  kind = Const() {dtype=int64, value=int64[]:1}
+  short = Const() {dtype=int32, value=int32[]:1}
+  many = Const() {dtype=uint64, value=uint64[]:18446744073709551615}
+  size = Const() {dtype=int32, value=int32[1]:[3]}
+  draw = StatefulUniform(u, kind:output:0, size:output:0) {dtype=float32, shape_dtype=int32}
+  state = RngReadAndSkip(u, short:output:0, many:output:0, ^draw)
+  last = Const() {dtype=int32, value=int32[]:1}
+  at = GatherV2(state:value:0, last:output:0, zero:output:0) {Tparams=int64, Tindices=int32, \
+Taxis=int32}
+  low = Cast(at:output:0) {SrcT=int64, DstT=float32}
+  zero = Const() {dtype=int32, value=int32[]:0}
+  drawn = Sum(draw:output:0, zero:output:0) {T=float32, Tidx=int32}
+  both = AddV2(drawn:output:0, low:y:0) {T=float32}
+  step = AssignAddVariableOp(w, both:z:0) {dtype=float32}
+"""
 FUNCTIONS = """
 function first(w: resource, u: resource) -> (y: float32) {
   old = ReadVariableOp(w) {dtype=float32}
@@ -109,6 +126,22 @@ def test_a_loop_that_assigns_is_compiled_as_a_whole(step: str) -> None:
     wanted, _ = runs(text, "tokens", fetches, *feeds)
     found, session = runs(text, "xla", fetches, *feeds)
     np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=1e-6)
+    assert "While" in compiled(session)
+
+
+def test_a_loop_that_draws_from_a_generator_is_compiled_as_a_whole() -> None:
+    text = HEAD.replace("two) {dtype=float32}\nn", "three) {dtype=int64}\nn").replace(
+        "u = VarHandleOp() {dtype=float32, shape=[]", "u = VarHandleOp() {dtype=int64, shape=[3]"
+    )
+    text += "three = Const() {dtype=int64, value=int64[3]:[-256, 5, 77]}\n"
+    text += LOOP.replace("^loop) {dtype=float32}\nf", "^loop) {dtype=int64}\nf")
+    text += BODY.replace("STEP", DRAWS)
+    feeds = [{"n": np.int32(count)} for count in (3, 0, 2)]
+    wanted, _ = runs(text, "tokens", ["after:0", "after_u:0"], *feeds)
+    found, session = runs(text, "xla", ["after:0", "after_u:0"], *feeds)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one[0], other[0], rtol=1e-6)
+        np.testing.assert_array_equal(one[1], other[1])
     assert "While" in compiled(session)
 
 
