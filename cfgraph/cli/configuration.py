@@ -60,6 +60,8 @@ _COMMAND_LINE_ONLY: Final = {
     "feed": _READS_FILES,
     "format": "it decides what the output is",
     "grad_ys": _READS_FILES,
+    "jvp": _READS_FILES,
+    "hvp": _READS_FILES,
     "install": "it writes files of the user",
     "json": "it decides what the output is",
     "no_config": "no file would be read",

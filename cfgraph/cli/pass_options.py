@@ -348,6 +348,63 @@ class GradOptions(OptionGroup):
             "K-1 times.",
         ),
     ] = 1
+    jacobian: Annotated[
+        bool,
+        typer.Option(
+            "--jacobian",
+            help="Add the Jacobian of each y with respect to each x, of shape y.shape + x.shape.",
+        ),
+    ] = False
+    hessian: Annotated[
+        bool,
+        typer.Option(
+            "--hessian",
+            help="Add the Jacobian of the gradients of the sum of the ys, for each pair of xs.",
+        ),
+    ] = False
+    jvp: Annotated[
+        list[str],
+        repeatable(
+            "--jvp",
+            "LIST",
+            "Add the Jacobians times tangents: a tensor name or a --feed value for each x.",
+        ),
+    ] = field(default_factory=list)
+    hvp: Annotated[
+        list[str],
+        repeatable(
+            "--hvp",
+            "LIST",
+            "Add the Hessian times vectors: a tensor name or a --feed value for each x.",
+        ),
+    ] = field(default_factory=list)
+    mode: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|forward|reverse",
+            help="Passes of --jacobian and --hessian: one per element of the xs, or of the ys. "
+            "auto: the smaller number.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = "auto"
+    per_example: Annotated[
+        bool,
+        typer.Option(
+            "--per-example",
+            help="Assume that each example of a y depends on that of an x alone: a Jacobian of "
+            "shape y.shape + x.shape[1:].",
+        ),
+    ] = False
+    rows_in_flight: Annotated[
+        int,
+        typer.Option(
+            "--rows-in-flight",
+            metavar="N",
+            min=1,
+            help="Passes of --jacobian and --hessian that run at the same time.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = 10
     swap_memory: Annotated[
         bool,
         typer.Option(

@@ -201,6 +201,7 @@ def test_json_says_it_all(command: Any, line: Path, tmp_path: Path) -> None:
     first, second = reported["result"]["gradients"]
     assert first == {
         "order": 1,
+        "y": "",
         "x": "x:0",
         "gradient": "gradients/x:0",
         "type": "float32[2]",

@@ -25,6 +25,7 @@ from cfgraph.console.transforms.grad_check import (
     gradients_agree,
     print_check,
 )
+from cfgraph.console.transforms.grad_products import added_products, requested_kind
 from cfgraph.console.transforms.grad_report import (
     AddedGradients,
     GradientReport,
@@ -69,6 +70,22 @@ def _request(graph: Graph, options: GradOptions, names: SignatureNames) -> Deriv
     )
 
 
+def _products(
+    graph: Graph, kind: str, options: GradOptions, names: SignatureNames
+) -> AddedGradients:
+    """Add Jacobians or products. Raises UsageError for names and values that do not fit."""
+    ys, xs = _ys_and_xs(graph, options, names)
+    texts = split_values(options.jvp or options.hvp)
+    if texts and len(texts) != len(xs):
+        message = f"{len(texts)} values of --{kind} for {len(xs)} xs"
+        raise UsageError(message, hint="give one per x, in the same order")
+    values = [_weight(graph, x, text) for x, text in zip(xs, texts, strict=bool(texts))]
+    stops = [graph.tensor(names.inputs.get(name, name)).name for name in split_names(options.stop)]
+    return added_products(
+        graph, kind, [y.name for y in ys], [x.name for x in xs], values, options, stops
+    )
+
+
 def _recompute_interval(text: str | None) -> int | str | None:
     """Iterations between saved loop states. Raises UsageError for an invalid number."""
     if text is None or text == AUTO:
@@ -80,7 +97,8 @@ def _recompute_interval(text: str | None) -> int | str | None:
 
 
 def _require_valid(options: GradOptions) -> None:
-    """Raise UsageError for an unknown gradient of unconnected xs."""
+    """Raise UsageError for an unknown gradient of unconnected xs, or options that disagree."""
+    requested_kind(options)
     if options.unconnected not in UNCONNECTED:
         message = f"invalid --unconnected {options.unconnected!r}"
         raise UsageError(message, hint=f"use one of {', '.join(UNCONNECTED)}")
@@ -156,7 +174,10 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         inputs, cases = runs.inputs, runs.cases
         # the comparison reads feeds again, in double precision
         feeds = [*inputs.feed] * (options.check + cases.verify)
-        require_single_stdin(source, [*feeds, *(f"={text}" for text in options.grad_ys)])
+        values = [*options.grad_ys, *options.jvp, *options.hvp]
+        require_single_stdin(source, [*feeds, *(f"={text}" for text in values)])
+        if requested_kind(options):
+            return options
         request = _request(source.graph, options, names)
         check = None
         if options.check:
@@ -169,6 +190,9 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
     def apply(cls, graph: Graph, options: GradOptions, names: SignatureNames) -> Self:
         """Add the gradients to a graph. Raises UsageError for names that do not fit it."""
         _require_valid(options)
+        kind = requested_kind(options)
+        if kind is not None:
+            return cls(graph, options, _products(graph, kind, options, names), None, [])
         comparison, request = None, None
         if isinstance(options, PreparedGradients):
             comparison, request = options.comparison, options.request
@@ -267,14 +291,14 @@ def _y_weights(graph: Graph, ys: list[Output], texts: list[str]) -> list[Any] | 
     if len(texts) != len(ys):
         message = f"{len(texts)} upstream gradients (--grad-ys) for {len(ys)} ys"
         raise UsageError(message, hint="give one per y, in the same order")
-    return [_y_weight(graph, y, text) for y, text in zip(ys, texts, strict=True)]
+    return [_weight(graph, y, text) for y, text in zip(ys, texts, strict=True)]
 
 
-def _y_weight(graph: Graph, y: Output, text: str) -> Any:
+def _weight(graph: Graph, x: Output, text: str) -> Any:
     if split_tensor_name(text)[0] in graph:
         return graph.tensor(text).name
     try:
-        return read_value(text, graph, y, f"the upstream gradient of {y.name}")
+        return read_value(text, graph, x, f"the factor of {x.name}")
     except UsageError as error:
         error.hint = error.hint or "use a tensor name or a --feed value"
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -35,6 +35,7 @@ class GradientRow:
     dtype: DType | None
     shape: Shape
     cut: GradientCut | None
+    y: str = ""
 
     @property
     def tensor(self) -> Annotated[str, Column(title="gradient")]:
@@ -45,6 +46,10 @@ class GradientRow:
     def type(self) -> Annotated[str | None, Column(optional=True)]:
         """Type and shape of the gradient."""
         return None if self.gradient is None else format_type(self.dtype, self.shape)
+
+    def labels(self, names: Mapping[str, str]) -> list[str]:
+        """The names of the y, for a Jacobian or product, and of the x."""
+        return [names.get(name) or node_name(name) for name in (self.y, self.x) if name]
 
     @property
     def is_unconnected(self) -> bool:
@@ -64,6 +69,7 @@ class GradientReport(Record):
     """Gradient with respect to one x."""
 
     order: Count
+    y: str  #: The y of a Jacobian or product; empty for a gradient, which is of all ys.
     x: str
     gradient: str | None  #: A tensor; null where no y depends on x.
     type: str | None
@@ -85,6 +91,7 @@ class AddedGradients:
     nodes: int
     accumulators: int
     loops: int
+    kind: str = "gradients"
 
     @property
     def has_gradients(self) -> bool:
@@ -99,15 +106,16 @@ class AddedGradients:
         """Return the names of the gradients by x, the first derivative first."""
         gradients: dict[str, list[str | None]] = {}
         for row in self.rows:
-            gradients.setdefault(row.x, []).append(row.gradient)
+            gradients.setdefault(row.x or row.y, []).append(row.gradient)
         return gradients
 
     def extend(self, signature: SavedSignature) -> SavedSignature:
         """Add the gradients to the outputs of a signature: `gradients/x` for its input `x`."""
-        labels = {item.tensor: item.name for item in signature.inputs}
+        tensors = (*signature.inputs, *signature.outputs)
+        labels = {item.tensor: item.name for item in tensors}
         outputs = [
             SignatureTensor(
-                f"{row.gradient.split('/', 1)[0]}/{labels.get(row.x) or node_name(row.x)}",
+                "/".join((row.gradient.split("/", 1)[0], *row.labels(labels))),
                 row.gradient,
                 row.dtype,
                 row.shape,
@@ -177,7 +185,8 @@ class _GradientShapes:
 def gradients_table(rows: Sequence[GradientRow]) -> OutputTable:
     """Return one row per order and x."""
     order = ["order"] * any(row.order > 1 for row in rows)
-    return report_table(GradientRow, rows, *order, "x", "tensor", "type", "cut.reason")
+    labels = [name for name in ("y", "x") if any(getattr(row, name) for row in rows)]
+    return report_table(GradientRow, rows, *order, *labels, "tensor", "type", "cut.reason")
 
 
 def print_gradients(out: Page, added: AddedGradients, *, xs_are_defaults: bool = False) -> None:
@@ -191,7 +200,8 @@ def print_gradients(out: Page, added: AddedGradients, *, xs_are_defaults: bool =
         _count_text(added.accumulators, "value saved per iteration", "values saved per iteration"),
         _count_text(added.loops, "loop"),
     )
-    out.heading(f"gradients of {', '.join(added.ys)}", f"added {', '.join(filter(None, counts))}")
+    what = f"{added.kind} of {', '.join(added.ys)}"
+    out.heading(what, f"added {', '.join(filter(None, counts))}")
     shown = [row for row in added.rows if not (xs_are_defaults and row.is_unconnected)]
     if shown:
         out.table(gradients_table(shown))
