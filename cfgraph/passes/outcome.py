@@ -49,7 +49,7 @@ def op_counts(graph: Graph) -> dict[str, int]:
     return dict(Counter(node.op for node in graph))
 
 
-class _GraphState:
+class GraphState:
     """Shallow copies of everything in a graph that a pass may edit in place."""
 
     def __init__(self, graph: Graph) -> None:
@@ -93,7 +93,7 @@ class _GraphState:
 def unchanged_on_error(graph: Graph) -> Iterator[None]:
     """Undo all edits of a graph if the body raises. Raises UsageError for what is no graph."""
     require_graph(graph)
-    state = _GraphState(graph)
+    state = GraphState(graph)
     try:
         yield
     except BaseException:

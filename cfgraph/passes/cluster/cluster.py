@@ -170,9 +170,10 @@ def _cluster_lowered(
     """Cluster a lowered graph, with the requested explanations."""
     constraints, functionalizer = constraints_of(graph), None
     if regions:
-        functionalizer = functionalize_regions(graph, mode, sizes, constraints_of)
+        functionalizer, plan = functionalize_regions(graph, mode, sizes, constraints_of)
         constraints = functionalizer.cluster_constraints()
-    plan = plan_clusters(graph, liveness_rule(graph, mode), sizes, constraints)
+    else:
+        plan = plan_clusters(graph, liveness_rule(graph, mode), sizes, constraints)
     gains = kernel_gains(graph, plan, sizes, constraints) if with_gains else ()
     gain = gain_if_compiled(graph, plan, sizes, constraints, what_if) if what_if else None
     edges = tuple(plan.edges()) if explain else ()

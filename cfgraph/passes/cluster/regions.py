@@ -2,8 +2,8 @@
 
 The functionalizer decides what has the form of a While or an If. XLA asks for more: the nodes of a
 region compile and are on one device; no shape and no constant changes in a loop; stacks and
-TensorArrays are lists. Where jax traces the region, it may have effects on variables. A trial on a
-copy of the graph finds the regions that no cluster would contain; those stay in lowered form."""
+TensorArrays are lists. Where jax traces the region, it may have effects on variables. A region that
+no cluster would contain stays in lowered form, which undoes all others, and tries them again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import ancestors
@@ -44,6 +43,7 @@ from cfgraph.passes.functionalize.report import (
     RejectionReason,
     region_rejected,
 )
+from cfgraph.passes.outcome import GraphState
 
 
 def functionalize_regions(
@@ -51,30 +51,26 @@ def functionalize_regions(
     mode: str,
     sizes: ClusterSizes,
     constraints_of: Callable[[Graph], ClusterConstraints],
-) -> ClusterRegions:
-    """Functionalize, in place, the loops and conditionals that will be in clusters."""
+) -> tuple[ClusterRegions, ClusterPlan]:
+    """Functionalize, in place, the loops and conditionals that will be in clusters; plan these."""
     rejected: dict[str, RejectionReason] = {}
-    while new := _unclustered_regions(graph, mode, sizes, constraints_of, rejected):
+    while True:
+        before = GraphState(graph)
+        regions = ClusterRegions(graph, mode, constraints_of(graph), rejected)
+        regions.run()
+        liveness = liveness_rule(graph, mode)
+        plan = plan_clusters(graph, liveness, sizes, regions.cluster_constraints())
+        new = _unclustered_regions(regions, plan, sizes)
+        if not new:
+            return regions, plan
+        before.restore(graph)
         rejected.update(new)
-    functionalizer = ClusterRegions(graph, mode, constraints_of(graph), rejected)
-    functionalizer.run()
-    return functionalizer
 
 
 def _unclustered_regions(
-    graph: Graph,
-    mode: str,
-    sizes: ClusterSizes,
-    constraints_of: Callable[[Graph], ClusterConstraints],
-    rejected: dict[str, RejectionReason],
+    trial: ClusterRegions, plan: ClusterPlan, sizes: ClusterSizes
 ) -> dict[str, RejectionReason]:
-    """Return the regions that a trial on a copy leaves outside of clusters."""
-    copy = copy_graph(graph, graph)
-    trial = ClusterRegions(copy, mode, constraints_of(copy), rejected)
-    trial.run()
-    if not trial.functionalized and not trial.lists.nodes:
-        return {}
-    plan = plan_clusters(copy, liveness_rule(copy, mode), sizes, trial.cluster_constraints())
+    """Return the regions that a plan leaves outside of clusters."""
     unclustered = {
         region.name: plan.outside[node]
         for node, region in trial.functionalized.items()
