@@ -8,6 +8,8 @@
 # INPUT_DIFF        nodes, values (run both), or none
 # INPUT_BASE        branch or commit to compare with; empty for no comparison
 # INPUT_FAIL_ON_DIFFERENCE  true or false
+# INPUT_GOLDEN      models and golden outputs, MODEL=FILE.npz, separated by blanks or lines
+# INPUT_GOLDEN_OPTIONS  options of the comparison with them
 set -euo pipefail
 
 # text in a property of a workflow command, which a name must not end
@@ -42,6 +44,24 @@ echo "sarif=$sarif" >> "$GITHUB_OUTPUT"
   echo
   "${check[@]}" --format markdown --exit-zero -- "${graphs[@]}" 2> /dev/null || true
 } >> "$GITHUB_STEP_SUMMARY"
+
+# each is run on the recorded inputs; the base is not asked
+read -ra golden <<< "${INPUT_GOLDEN//$'\n'/ }"
+read -ra golden_options <<< "$INPUT_GOLDEN_OPTIONS"
+if [ ${#golden[@]} -gt 0 ]; then
+  printf '\n## Golden outputs\n' >> "$GITHUB_STEP_SUMMARY"
+fi
+for pair in "${golden[@]}"; do
+  model=${pair%%=*} found=0
+  echo >> "$GITHUB_STEP_SUMMARY"
+  cfgraph diff "${golden_options[@]}" --format markdown -- "$model" "${pair#*=}" >> "$GITHUB_STEP_SUMMARY" || found=$?
+  if [ "$found" != 0 ]; then
+    text="the outputs differ from ${pair#*=}; the summary of the job has the first difference"
+    [ "$found" = 1 ] || text="the model cannot be compared with ${pair#*=}"
+    echo "::error file=$(escaped "$model"),title=cfgraph diff::$text"
+    status=$found
+  fi
+done
 
 if [ -z "$INPUT_BASE" ] || [ "$INPUT_DIFF" = none ]; then
   exit "$status"

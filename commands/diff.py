@@ -12,7 +12,11 @@ from cfgraph.cli.transform_options import ComparedRuns, FetchOptions, PairInputs
 
 Second = Annotated[
     str | None,
-    typer.Argument(metavar="B", help="Second graph; without it, --with.", show_default=False),
+    typer.Argument(
+        metavar="B",
+        help="Second graph, or golden outputs (.npz) of `record`; without it, --with.",
+        show_default=False,
+    ),
 ]
 By = Annotated[
     str, typer.Option("--by", metavar="name|structure", help="Match nodes by name or by structure.")
@@ -98,6 +102,10 @@ def main(
         raise options.Exit(diff_modes(a, b, modes, request))
     if against is not None or run_timeout is not None or b is None:
         raise missing_side(against is None and run_timeout is None)
+    if b.endswith(".npz"):
+        from cfgraph.console.comparisons.golden import compare_golden
+
+        raise options.Exit(compare_golden(a, b, request))
     compare = compare_nodes
     if run:
         from cfgraph.console.comparisons.diff_run import compare_by_run as compare

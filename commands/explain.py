@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import re
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cfgraph.cli.options import Color, ColorChoice, Devices, Full, Json, node_data_option
 from cfgraph.cli.transform_options import ExplainInputs
 
+if TYPE_CHECKING:
+    from cfgraph.analysis.findings import Code
+
 GraphOrCode = Annotated[
     str,
     typer.Argument(
         metavar="GRAPH|CODE",
-        help="Graph file, SavedModel folder or -; or an error code such as CFG201.",
+        help="Graph file, SavedModel folder or -; or an error code such as CFG201, or words of "
+        "its title, such as race.",
         show_default=False,
     ),
 ]
@@ -108,17 +112,8 @@ def _explain_code(code: str, json: bool, color: Color) -> None:
     from cfgraph.analysis.findings import find_code
     from cfgraph.cli.json_output import print_document
     from cfgraph.cli.output import page
-    from cfgraph.errors import UsageError
 
-    if not re.fullmatch(r"(?i)cfg\w*", code):
-        if not os.path.exists(code) and code != "-":
-            message = f"{code!r} is neither a file nor an error code such as CFG201"
-            raise UsageError(message, hint="to explain a node: cfgraph explain GRAPH NODE")
-        hint = f"to explain a node of a graph: cfgraph explain {code} NODE"
-        raise UsageError(
-            f"no node is named, and {code!r} is not an error code such as CFG201", hint=hint
-        )
-    entry = find_code(code)
+    entry = find_code(code) if re.fullmatch(r"(?i)cfg\w*", code) else _code_about(code)
     if json:
         from cfgraph.console.explanations.answers import ExplainResult
 
@@ -128,3 +123,24 @@ def _explain_code(code: str, json: bool, color: Color) -> None:
     out.heading(f"{entry.code}  {entry.title}", entry.level)
     out.paragraph(f"  {entry.explanation}")
     out.paragraph(f"  {entry.fix}", "green")
+
+
+def _code_about(words: str) -> Code:
+    """The only code about some words. Raises UsageError for another number, and for a file."""
+    from cfgraph.analysis.findings import codes_about
+    from cfgraph.errors import UsageError
+
+    if words == "-" or os.path.exists(words):
+        message = f"no node is named, and {words!r} is not an error code such as CFG201"
+        raise UsageError(
+            message, hint=f"to explain a node of a graph: cfgraph explain {words} NODE"
+        )
+    found = codes_about(words)
+    if not found:
+        message = f"{words!r} is neither a file nor an error code such as CFG201"
+        raise UsageError(message, hint="to explain a node: cfgraph explain GRAPH NODE")
+    if len(found) > 1:
+        codes = "\n  ".join(f"{entry.code}  {entry.title}" for entry in found)
+        message = f"no file is {words!r}, and several codes are about it"
+        raise UsageError(message, hint=f"name one of them:\n  {codes}")
+    return found[0]

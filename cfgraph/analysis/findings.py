@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -64,6 +65,17 @@ def find_code(code: str) -> Code:
             hint=similar_code_hint(code) or f"a code looks like CFG201; {all_codes} lists all",
         )
     return entry
+
+
+def codes_about(words: str) -> list[Code]:
+    """The codes whose titles contain all words, or else those whose explanations do."""
+    starts = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in words.split()]
+    for part in ("title", "explanation"):
+        texts = {entry: getattr(entry, part) for entry in catalog().values()}
+        found = [entry for entry, text in texts.items() if all(x.search(text) for x in starts)]
+        if found and starts:
+            return found
+    return []
 
 
 def similar_code_hint(code: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Final
 # in the order of the help page; a command that is in none of them is among the others
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Look": ("show", "explain", "check", "run"),
-    "Compare": ("diff", "reduce"),
+    "Compare": ("diff", "record", "reduce"),
     "Change": ("freeze", "functionalize", "lower", "grad", "optimize", "extract", "pipeline"),
     "Devices": ("partition", "cluster", "devices"),
 }
@@ -123,6 +123,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph lower power.pb | cfgraph diff power.pb - --run --cases 8",
         "cfgraph cluster rnn.pb | cfgraph diff rnn.pb - --run --init init --fetch loss",
         "cfgraph lower rnn.pb | cfgraph diff rnn.pb - --run --init init --size x=8,4,16",
+    ),
+    "record": (
+        "cfgraph record power.pb --fetch y -o golden.npz && cfgraph diff power.pb golden.npz",
+        "cfgraph record rnn.pb --init init --fetch loss --size x=8,4,16 --cases 2 -o golden.npz",
     ),
     "explain": (
         "cfgraph explain mismatch.graph C",

@@ -275,3 +275,27 @@ def test_the_component_compares_the_variables_of_a_model(
     done = run(("sh", "-ec", values), job.clone, {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base})
     assert done.returncode == 0, done.stderr
     assert "models/lstm\nStatefulPartitionedCall_1:0: 4 of 4 elements differ" in done.stdout
+
+
+def test_a_model_is_compared_with_its_golden_outputs(job: Job, clone: Path, fixtures: Path) -> None:
+    shutil.copytree(fixtures / "saved_model", clone / "model")
+    assert run(["cfgraph", "record", "model", "-o", "golden.npz"], clone).returncode == 0
+    git(clone, "add", ".")
+    done = job.run(CHECK, golden="model=golden.npz", diff="none")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    golden = job.summary.read_text().split("## Golden outputs")[1]
+    assert "**model**: no differences" in golden
+    with zipfile.ZipFile(clone / "golden.npz") as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    entries["1/out/y.npy"] = entries["2/out/y.npy"]
+    with zipfile.ZipFile(clone / "golden.npz", "w") as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    done = job.run(CHECK, golden="model=golden.npz", golden_options="--rtol 1e-3", diff="none")
+    assert done.returncode == 1
+    assert (
+        "::error file=model,title=cfgraph diff::the outputs differ from golden.npz" in done.stdout
+    )
+    assert "y" in job.summary.read_text().split("## Golden outputs")[1]
+    done = job.run(CHECK, golden="model=missing.npz", diff="none")
+    assert done.returncode == 3

@@ -258,3 +258,12 @@ def test_a_pair_has_no_line(command: Any, counter: Path, tmp_path: Path) -> None
     done = command("explain", counter, "n", "while/add", "--source", tmp_path / "count.py")
     assert done.code == 2
     assert "--source names the line of one node" in done.err
+
+
+def test_a_word_of_its_title_finds_a_code(command: Any) -> None:
+    assert command("explain", "race").out == command("explain", "CFG225").out
+    assert command("explain", "Race", "--json").json["result"]["code"]["code"] == "CFG225"
+    several = command("explain", "loop")
+    assert several.code == 2
+    assert "several codes are about it" in several.err
+    assert "CFG226  a loop that cannot end" in several.err

@@ -51,7 +51,7 @@ def line_of(hook: dict[str, Any]) -> list[str]:
 
 def test_a_hook_is_a_command_that_takes_files(hooks: list[Any], repository: Path) -> None:
     graphs = ["faulty.graph", "counter.pb"]
-    check, fmt = hooks
+    check, fmt, _ = hooks
     assert run([*line_of(check), *graphs], repository).returncode == 1
     assert run([*line_of(check), "counter.pb"], repository).returncode == 0
     assert run([*line_of(fmt), "untidy.graph"], repository).returncode == 0
@@ -61,12 +61,28 @@ def test_a_hook_is_a_command_that_takes_files(hooks: list[Any], repository: Path
 @pytest.mark.parametrize("name", ["--op-def=counter.pb", "--fetch=x.graph", "-q.graph", "--help"])
 def test_no_file_name_is_an_option(name: str, hooks: list[Any], repository: Path) -> None:
     shutil.copy(repository / "untidy.graph", repository / name)
-    check, fmt = hooks
+    check, fmt, _ = hooks
     done = run([*line_of(check), "faulty.graph", name], repository)
     assert done.returncode == 1
     assert "error[CFG201]" in done.stdout
     assert run([*line_of(fmt), name], repository).returncode == 0
     assert (repository / name).read_text() == TIDY
+
+
+def test_a_hook_compares_a_model_with_golden_outputs(
+    hooks: list[Any], tmp_path: Path, fixtures: Path
+) -> None:
+    shutil.copytree(fixtures / "saved_model", tmp_path / "model")
+    assert run(["cfgraph", "record", "model", "-o", "golden.npz"], tmp_path).returncode == 0
+    golden = hooks[2]
+    assert golden["pass_filenames"] is False
+    line = [*golden["entry"].split(), "model", "golden.npz"]
+    assert run(line, tmp_path).returncode == 0
+    files = [f"model/{name}" for name in ("saved_model.pb", "variables/variables.index")]
+    assert all(re.search(golden["files"], file) for file in files)
+    shutil.copytree(fixtures / "saved_model_tables", tmp_path / "other")
+    line[-2] = "other"
+    assert run(line, tmp_path).returncode != 0
 
 
 def test_examples_of_hooks_end_their_options(root: Path) -> None:
@@ -75,7 +91,9 @@ def test_examples_of_hooks_end_their_options(root: Path) -> None:
     )
     lists = re.findall(r"args: \[(.*)\]", text)
     assert lists
-    assert all(line.endswith("--") for line in lists)
+    check, golden = lists
+    assert check.endswith("--")
+    assert golden == "models/lstm, models/lstm.golden.npz"
 
 
 @pytest.mark.slow
@@ -91,7 +109,7 @@ def test_pre_commit_installs_and_runs_the_hooks(
     done = run(line, repository, env, cold=True)
     output = done.stdout + done.stderr
     assert done.returncode == 1, output
-    check, fmt = output.split("- hook id: cfgraph-")[1:]
+    check, fmt, *_ = output.split("- hook id: cfgraph-")[1:]
     assert "error[CFG201]" in check
     assert "counter.pb: no findings" in check
     assert "files were modified by this hook" in fmt

@@ -98,7 +98,9 @@ LINES = {
         "run counter.pb --fetch nosuch",
         "run clustered.pb --feed W=f32[512,1024]:zeros --feed x=f32[1,32,256]:zeros --memory cpu:0",
     ],
+    "record": ["record counter.pb -o c.npz --feed n=3 --cases 1", "record counter.pb -o c.txt"],
     "diff": [
+        "diff counter.pb golden.npz",
         "diff counter.pb other.graph",
         "diff counter.pb other.graph --run --feed n=3",
         "diff counter.pb counter.pb --run --feed n=3",
@@ -144,6 +146,8 @@ def folder(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         target = made / f"{name}.graph"
         assert cli.run(["convert", str(made / f"{source}.pb"), "-o", str(target)]) == 0
         target.write_text(target.read_text().replace(old, new))
+    golden = str(made / "golden.npz")
+    cli.run(["record", str(made / "counter.pb"), "-o", golden, "--feed", "n=3", "-q"])
     return made
 
 

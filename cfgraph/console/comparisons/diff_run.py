@@ -83,7 +83,7 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
     if delta.gaps and all(gap.what.startswith("constant ") for gap in delta.gaps):
         out.line(f"everything else agrees: {_agreement_text(delta)}", "dim")
         return
-    if delta.first is None:
+    if delta.first is None and len(graphs) > 1:
         out.line("no earlier node that both graphs contain diverges", "dim")
     options = case_options(delta, graphs)
     out.line(f"found in case {delta.cases}{options and ', with '}{options}", "dim")
@@ -161,18 +161,23 @@ def _feed_text(name: str, value: Any, graphs: Iterable[Graph]) -> str | None:
 
 def write_case(delta: RunDiff) -> str:
     """Write the case into the folder of temporary files; returns its path, named by its content."""
-    arrays = case_arrays(delta.inputs, delta.variables, delta.seed)
-    stream, digest = io.BytesIO(), hashlib.sha256()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in _npy_files(arrays):
-            digest.update(name.encode() + data)
-            # without a date, so that equal cases are equal files
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data)
-    name = f"cfgraph-case-{digest.hexdigest()[:_DIGITS]}.npz"
+    data = archive_bytes(case_arrays(delta.inputs, delta.variables, delta.seed))
+    name = f"cfgraph-case-{hashlib.sha256(data).hexdigest()[:_DIGITS]}.npz"
     path = str(Path(tempfile.gettempdir(), name))
     with StagedFiles() as files:
-        files.write(path, stream.getvalue())
+        files.write(path, data)
     return path
+
+
+def archive_bytes(arrays: Mapping[str, Any]) -> bytes:
+    """An .npz archive, equal for equal arrays: without a date."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in _npy_files(arrays):
+            file = zipfile.ZipInfo(f"{name}.npy")
+            file.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(file, data)
+    return stream.getvalue()
 
 
 def _npy_files(arrays: Mapping[str, Any]) -> Iterable[tuple[str, bytes]]:

@@ -1,0 +1,150 @@
+"""`record` writes inputs and outputs of a model, with which `diff MODEL golden.npz` compares it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+
+
+@pytest.fixture
+def model(tmp_path: Path, fixtures: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(fixtures / "saved_model", "model")
+    return Path("model")
+
+
+def changed(golden: str, **arrays: Any) -> str:
+    """A copy of an archive with other arrays."""
+    entries = dict(np.load(golden))
+    entries.update({name.replace("__", "/"): value for name, value in arrays.items()})
+    np.savez("changed.npz", **entries)
+    return "changed.npz"
+
+
+def test_a_model_agrees_with_what_was_recorded_of_it(model: Path, command: Any) -> None:
+    done = command("record", model, "-o", "golden.npz", "--cases", "3")
+    assert (done.code, done.out) == (0, "")
+    assert "recorded 3 cases in golden.npz" in done.err
+    assert "inputs x; outputs label, y" in done.err
+    arrays = np.load("golden.npz")
+    assert {name.partition("/")[2] for name in arrays if name[0] != "@"} == {
+        "in/x", "out/y", "out/label"
+    }  # fmt: skip
+    assert not np.array_equal(arrays["0/in/x"], arrays["1/in/x"])
+    same = command("diff", model, "golden.npz")
+    assert (same.code, same.out) == (0, "no differences: 2 fetches agree in 3 cases\n")
+    before = Path("golden.npz").read_bytes()
+    command("record", model, "-o", "golden.npz", "--cases", "3")
+    assert Path("golden.npz").read_bytes() == before
+
+
+def test_an_output_that_differs_is_reported_with_its_case(model: Path, command: Any) -> None:
+    command("record", model, "-o", "golden.npz", "--fetch", "y")
+    y = np.load("golden.npz")["2/out/y"]
+    other = changed("golden.npz", **{"2__out__y": y + 1})
+    done = command("diff", model, other)
+    assert done.code == 1
+    assert done.lines[0] == "golden outputs  A is changed.npz, B is model"
+    assert done.lines[1].startswith(f"y: {y.size} of {y.size} elements differ")
+    assert done.lines[-1].startswith("found in case 3, with --feed ")
+    feeds = done.lines[-1].partition("--feed ")[2].strip("'")
+    assert "elements" not in command("run", model, "--feed", feeds, "--fetch", "y").err
+    assert command("diff", model, other, "--atol", "2").code == 0
+    line = command("diff", model, other, "--format", "github").out
+    assert line.startswith("::error file=model,title=CFG804::y: ")
+    result = command("diff", model, other, "--json").json
+    assert result["summary"] == {"fetches": 1, "cases": 3, "differences": 1}
+
+
+def test_other_weights_are_a_difference(model: Path, command: Any) -> None:
+    command("record", model, "-o", "golden.npz", "--fetch", "y")
+    state = cfgraph.restore(model)
+    for _, variable in state.variables():
+        if variable.value is not None and np.asarray(variable.value).dtype == np.float32:
+            variable.value = np.asarray(variable.value) + 1
+    Path("other").mkdir()
+    cfgraph.save_variables(state, "other/variables")
+    done = command("diff", model, "golden.npz", "--variables", "other/variables")
+    assert (done.code, done.lines[1].startswith("y: ")) == (1, True), done.err
+
+
+def test_a_derived_graph_is_compared_by_the_names_of_the_signature(
+    model: Path, command: Any
+) -> None:
+    command("record", model, "-o", "golden.npz", "--fetch", "y")
+    assert command("freeze", model, "-o", "frozen.pb").code == 0
+    done = command("diff", "frozen.pb", "golden.npz", "--variables", model)
+    assert (done.code, done.out) == (0, "no differences: 1 fetch agrees in 4 cases\n"), done.err
+    assert command("grad", model, "--ys", "y", "-o", "gradients/").code == 0
+    assert command("diff", "gradients", "golden.npz").code == 0
+
+
+def test_a_dead_output_is_recorded_as_dead(command: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "branch.graph"
+    graph.write_text(
+        "x = Placeholder() {dtype=float32, shape=[]}\n"
+        "p = Placeholder() {dtype=bool, shape=[]}\n"
+        "switch = Switch(x, p)\n"
+        "double = AddV2(switch:1, switch:1)\n"
+        "single = Neg(switch:0)\n"
+    )
+    golden = tmp_path / "golden.npz"
+    fetches = ["--fetch", "double", "--fetch", "single"]
+    assert command("record", graph, *fetches, "--feed", "p=true", "-o", golden).code == 0
+    assert "0/dead/single:0" in np.load(golden)
+    assert command("diff", graph, golden).code == 0
+    graph.write_text(graph.read_text().replace("Neg(switch:0)", "Neg(switch:1)"))
+    done = command("diff", graph, golden)
+    assert (done.code, "single:0: dead in A, live in B" in done.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("record model -o golden.txt", "golden outputs are an .npz file"),
+        ("record model -o x.npz --fetch nosuch", "nosuch"),
+        ("diff model golden.npz --feed x=[[1,2]]", "--feed has no use with golden outputs"),
+        ("diff model golden.npz --by structure", "--by has no use with golden outputs"),
+        ("diff model golden.npz --fetch label", "the output 'label' is not recorded"),
+        ("diff other.graph golden.npz", "the model has no output 'y', which golden.npz has"),
+        ("record variable.graph -o x.npz", "the variable has no value\n  at node 'v'"),
+        ("diff model none.npz", "the archive has no cases"),
+        ("diff model feeds.npz", "'x' is neither an input nor an output of a case"),
+        ("diff more.graph y.npz", "no value of the input 'z:0' is recorded"),
+    ],
+)
+def test_what_cannot_be_compared_is_an_error(
+    line: str, message: str, model: Path, command: Any
+) -> None:
+    assert command("record", model, "-o", "golden.npz", "--fetch", "y").code == 0
+    Path("other.graph").write_text("x = Placeholder() {dtype=float32, shape=[2]}\nz = Neg(x)\n")
+    Path("more.graph").write_text(
+        "x = Placeholder() {dtype=float32, shape=[2]}\n"
+        "z = Placeholder() {dtype=float32, shape=[2]}\ny = AddV2(x, z)\n"
+    )
+    Path("variable.graph").write_text(
+        "v = VarHandleOp() {dtype=float32, shape=[]}\ny = ReadVariableOp(v) {dtype=float32}\n"
+    )
+    np.savez("none.npz")
+    np.savez("feeds.npz", x=np.zeros(2))
+    np.savez("y.npz", **{"0/in/x:0": np.zeros(2, "f"), "0/out/y:0": np.zeros(2, "f")})
+    done = command(*line.split())
+    assert done.code in (2, 3)
+    assert message in done.err
+    assert not Path("x.npz").exists()
+
+
+def test_strings_are_recorded(command: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "text.graph"
+    graph.write_text("x = Placeholder() {dtype=string, shape=[2]}\ny = StringUpper(x)\n")
+    golden = tmp_path / "golden.npz"
+    assert command("record", graph, "-o", golden).code == 0
+    assert command("diff", graph, golden).code == 0
+    graph.write_text(graph.read_text().replace("StringUpper", "StringLower"))
+    assert command("diff", graph, golden).code == 1
