@@ -171,3 +171,32 @@ def test_a_builder_in_the_place_of_a_graph_is_said() -> None:
     with pytest.raises(UsageError, match=message) as caught:
         Session(b)  # type: ignore[arg-type]
     assert caught.value.hint == "use its attribute `graph`"
+
+
+@pytest.mark.parametrize(
+    ("options", "step", "message"),
+    [
+        ({"rules": 3}, {}, "rules is 3, expected placement rules"),
+        ({"rules": {"x": 3}}, {}, "3 is not a device"),
+        ({"cache": "folder"}, {}, "cache is 'folder', expected True, False, or a CodeCache"),
+        ({"memory": {"gpu:1": None}}, {}, "the run has no device gpu:1"),
+        ({}, {"feeds": 3}, "feeds is 3, expected a mapping"),
+        ({}, {"trace": "t.json"}, "trace is 't.json', expected True or an observer"),
+        ({}, {"max_iterations": 1.5}, "max_iterations must be a whole number, got 1.5"),
+        ({}, {"timeout": "1s"}, "timeout must be a number of seconds, got '1s'"),
+    ],
+)
+def test_an_option_of_a_session_of_another_type_is_an_error(
+    options: dict[str, Any], step: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        Session(_named_graph().graph, **options).run("y", **{"feeds": {"x": 1.0}, **step})
+
+
+def test_a_report_that_no_engine_added_is_an_error() -> None:
+    session = Session(_named_graph().graph)
+    with pytest.raises(UsageError, match="no run has ended"):
+        session.report("gpu")
+    session.run("y", {"x": 1.0})
+    with pytest.raises(UsageError, match="the run has no report 'nope'"):
+        session.report("nope")

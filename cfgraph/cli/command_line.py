@@ -164,7 +164,9 @@ def _print_schema(value: str | None) -> None:
     if value is not None:
         typer.echo(
             render_json(
-                _configuration_schema() if value == CONFIGURATION_FILES[0] else schema(value)
+                _configuration_schema()
+                if value == CONFIGURATION_FILES[0]
+                else schema(value, CONFIGURATION_FILES[:1])
             )
         )
         raise typer.Exit
@@ -268,6 +270,9 @@ def _run(
         with ctx:
             group.invoke(ctx)
     except typer.Exit as request:
+        if ctx is None and request.exit_code:
+            hint = "run it in bash, zsh, fish, or powershell"
+            return _report(UsageError("no completion for this shell", hint=hint), ctx, args)
         return request.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted(Interruption(_INTERRUPTED_EXIT_CODE), _command(ctx), args)

@@ -123,13 +123,14 @@ _ENVELOPE: Final = "envelope"
 _SCHEMA_FOLDER: Final = Path(__file__).parent.parent / "schemas"
 
 
-def schema(command: str) -> dict[str, Any]:
+def schema(command: str, others: Iterable[str] = ()) -> dict[str, Any]:
     """Return the complete schema of a command's document; the envelope is among its `$defs`.
 
-    Raises UsageError for an unknown command.
+    Raises UsageError for an unknown command, with a hint that names `others`, too.
     """
     known = schema_names()
     if command not in known:
+        known = [*known, *others]
         hint = did_you_mean(command, known) or f"use one of {', '.join(known)}"
         raise UsageError(f"unknown schema {command!r}", hint=hint)
     own, shared = _read_schema(command), _read_schema(_ENVELOPE)

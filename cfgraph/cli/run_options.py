@@ -203,8 +203,8 @@ class DeviceOptions(OptionGroup):
 
         return combined_rules(self.rules, self.place)
 
-    def memory_limits(self) -> dict[str, int] | None:
-        """Bytes by device, such as `gpu:0=4GiB` or `gpu:0-3=1GiB`; a device may have no limit.
+    def memory_limits(self) -> dict[str, int | None] | None:
+        """Bytes by device, such as `gpu:0=4GiB` or `gpu:0-3=1GiB`; None for one without a limit.
 
         Returns None if nothing is counted. Raises UsageError for an invalid device or size.
         """
@@ -213,7 +213,7 @@ class DeviceOptions(OptionGroup):
             raise UsageError(message, hint="add --memory gpu:0=4GiB")
         from cfgraph.ir.devices import parse_devices, short_device_name
 
-        limits: dict[str, int] = {}
+        limits: dict[str, int | None] = {}
         for text in self.memory:
             devices, equals, size = text.partition("=")
             if not devices.strip() or (equals and not size.strip()):
@@ -222,8 +222,7 @@ class DeviceOptions(OptionGroup):
             for name in map(short_device_name, parse_devices(devices)):
                 if name in limits:
                     raise UsageError(f"--memory is given twice for {name}")
-                if equals:
-                    limits[name] = parse_byte_size(size)
+                limits[name] = parse_byte_size(size) if equals else None
         return limits if self.memory else None
 
 
@@ -392,8 +391,8 @@ class EngineOptions(OptionGroup):
             help="Engine of the run. compiled: Python code where possible; tokens: the token "
             "executor; "
             "xla: XLA for loops, conditionals, and clusters of nodes, within tolerance. "
-            "Default: auto, "
-            "which is compiled.",
+            "Default: auto, which is compiled.",
+            show_default=False,
         ),
     ] = "auto"
     explain_engine: Annotated[

@@ -144,9 +144,19 @@ def _check_format(format: str | None) -> None:
         raise UsageError(message, hint=f"one of {', '.join(FORMATS)}")
 
 
+_FOREIGN_SUFFIXES: Final = (".h5", ".keras", ".mlir", ".onnx", ".pt", ".pth", ".tflite")
+
+
 def format_for_path(path: str | os.PathLike[str]) -> str:
-    """The format that a file name implies for writing; `pb` by default."""
+    """The format that a file name implies for writing; `pb` by default.
+
+    Raises UsageError for the suffix of another program's models.
+    """
     name = str(path).removesuffix(".gz")
+    stem, suffix = os.path.splitext(name)
+    if suffix.lower() in _FOREIGN_SUFFIXES:
+        hint = f"write {stem}.pb, and convert that with the other program"
+        raise UsageError(f"{suffix} is not a format of graphs", path=path, hint=hint)
     if name.endswith((".pbtxt", ".pb.txt")):
         return "pbtxt"
     return "graph" if name.endswith(".graph") else "pb"

@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tarfile import is_tarfile
 from typing import Any, Final
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -270,6 +272,8 @@ def restore_for_graph(
                 raise
             message = "found neither a SavedModel with variables nor a checkpoint"
             hint = "name the folder of a SavedModel, or the prefix of a checkpoint's files"
+            if is_zipfile(path) or (Path(path).is_file() and is_tarfile(path)):
+                hint = f"unpack the archive, and {hint}"
             raise UsageError(message, path=error.path, hint=hint) from error
         return saved_model_state(*saved, required, io)
     model_folder = Path(prefix).parent.parent

@@ -37,7 +37,9 @@ from cfgraph.runtime.preparation.run_config import (
     RunConfig,
     StepOptions,
     current_options,
+    require_cache,
     require_state,
+    require_step_types,
 )
 from cfgraph.runtime.preparation.run_names import NameResolver, fetch_names
 from cfgraph.runtime.preparation.taps import Taps
@@ -79,8 +81,8 @@ class Session:
     has its times. `ran` is the graph of the last run: the needed part of the graph after lowering,
     placement, partitioning, and clustering.
 
-    With `memory`, the memory of each device is counted, and limited to a number of bytes where the
-    mapping names the device; the attribute `memory` has the counts of the last run by device.
+    With `memory`, the memory of each device is counted, and limited to the bytes that the mapping
+    has for the device, if any; the attribute `memory` has the counts of the last run by device.
     Pushes that are marked `swap_memory` move values to the host while a device uses more than
     `swap_above` of its limit.
 
@@ -129,7 +131,7 @@ class Session:
         lazy: bool = False,
         regions: bool = False,
         rules: PlacementRulesLike | None = None,
-        memory: Mapping[str, int] | None = None,
+        memory: Mapping[str, int | None] | None = None,
         swap_above: float = DEFAULT_SWAP_ABOVE,
         gpu: Any = None,
         allow_io: bool | IoPolicy = False,
@@ -160,6 +162,7 @@ class Session:
             workers=workers,
         )
         require_state(state)
+        require_cache(cache)
         self._meter = None if memory is None else MemoryMeter(memory, swap_above)
         if self._meter is not None:
             self._meter.require(self.config.devices or named_devices(graph) or [DEFAULT_DEVICE])
@@ -241,8 +244,13 @@ class Session:
         return None if self._last is None else self._last.stopped_at
 
     def report(self, member: str) -> Any:
-        """The report of the last run that an engine adds, such as `gpu`; None without it."""
-        return None if self._last is None else self._last.report(member)
+        """The report of the last run that an engine adds, such as `gpu`.
+
+        Raises UsageError without it.
+        """
+        if self._last is None:
+            raise UsageError("no run has ended", hint="session.run(...) first")
+        return self._last.report(member)
 
     @property
     def tier_choice(self) -> str:
@@ -292,6 +300,7 @@ class Session:
         after `timeout` seconds, which include the preparation of the run.
         """
         target_names = name_list(targets) if targets else []
+        require_step_types(feeds, trace, max_iterations, timeout)
         spec, values = self._names.resolve(fetch_names(fetches), target_names, feeds or {})
         options = StepOptions(
             trace,

@@ -62,3 +62,12 @@ def test_names_of_the_signature_come_first(complete: Any, fixtures: Path) -> Non
 
 def test_an_unreadable_graph_offers_nothing(complete: Any) -> None:
     assert [line for line in complete("cfgraph run missing.pb --fetch a") if line] == []
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_a_shell_without_completion_is_a_usage_error(
+    option: str, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("csh", "/bin/csh"))
+    done = command(option)
+    assert (done.code, "hint: run it in bash, zsh, fish, or powershell" in done.err) == (2, True)

@@ -260,3 +260,13 @@ def test_a_feed_of_convert_has_no_value(command: Any, counter: Path, tmp_path: P
     done = command("convert", counter, "--feed", "n=3", "-o", tmp_path / "n.pb")
     assert done.code == 2
     assert "add --to py; `cfgraph run` takes values" in done.err
+
+
+@pytest.mark.parametrize("name", ["g.onnx", "g.tflite.gz", "g.KERAS"])
+def test_a_suffix_of_another_program_is_a_usage_error(
+    name: str, command: Any, counter: Path, tmp_path: Path
+) -> None:
+    done = command("convert", counter, "-o", tmp_path / name)
+    assert (done.code, [*tmp_path.iterdir()]) == (2, [])
+    assert "is not a format of graphs" in done.err
+    assert f"hint: write {tmp_path}/g.pb, and convert that" in done.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,7 @@ def test_a_checkpoint_has_variables_by_their_names(
     [
         (NAMED, "nowhere", 3, "no such file"),
         (NAMED, "assets", 2, "found neither a SavedModel with variables nor a checkpoint"),
+        (NAMED, "model.zip", 2, "hint: unpack the archive, and name the folder"),
         ("one = Const() {dtype=int32, value=int32[]:1}", "", 2, "remove --variables"),
     ],
 )
@@ -280,6 +282,8 @@ def test_variables_that_nobody_can_use_are_refused(
     command: Any, broken: Path, graph: str, place: str, code: int, expected: str
 ) -> None:
     (broken / "assets").mkdir()
+    with zipfile.ZipFile(broken / "model.zip", "w") as archive:
+        archive.writestr("saved_model.pb", b"")
     done = command("run", "-", "--variables", broken / place, stdin=graph.encode())
     assert (done.code, expected in done.err) == (code, True), done.err
 

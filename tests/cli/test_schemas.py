@@ -217,3 +217,4 @@ def test_an_unknown_schema_is_a_usage_error(command: Any) -> None:
     done = command("--schema", "dif")
     assert (done.code, done.out) == (2, "")
     assert "did you mean 'diff'?" in done.err
+    assert "version, cfgraph.toml" in command("--schema", "nope").err

@@ -142,6 +142,7 @@ def test_a_device_that_runs_out_names_the_node_and_who_holds_the_rest() -> None:
     assert error.frame is not None
     start = "gpu:0 (simulated) is out of memory: 16 KiB requested, 16380 B free of 256 KiB"
     assert error.message.startswith(f"{start}; owned by stack gradients/while/")
+    assert "  " not in error.message
     assert "--swap-memory" in str(error.hint)
     assert run.memory["gpu:0"].peak <= limit
     loss, _ = run.run(["loss:0", "gradient:0"], {**feeds, "n:0": np.int32(3)})

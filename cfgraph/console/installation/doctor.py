@@ -283,7 +283,8 @@ def _print_installation(out: Page, installation: Installation) -> None:
     out.table(devices_table(list(installation.devices)))
     out.line()
     cache = installation.cache
-    size = f"{cache.entries} entries, {format_byte_size(cache.bytes)}"
+    noun = "entry" if cache.entries == 1 else "entries"
+    size = f"{cache.entries} {noun}, {format_byte_size(cache.bytes)}"
     out.heading("cache", f"{cache.folder}: {size if cache.exists else 'empty'}")
     out.heading("configuration", installation.configuration or "none")
     variables = [f"{name}={value}" for name, value in installation.variables.items()]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Self
 
 from cfgraph.analysis.findings import catalog
 from cfgraph.cli.options import split_names
@@ -19,6 +20,9 @@ from cfgraph.ir.units import format_count
 from cfgraph.passes.functionalize.functionalize import Functionalization, functionalize
 from cfgraph.passes.functionalize.report import RegionReport, RejectionReason
 from cfgraph.reports import OPTIONAL, Column, Count, DocumentResult, Inline, Keywords, Record
+
+# of the dropped outputs
+_MAX_OUTPUTS: Final = 5
 
 
 class FunctionalizeSummary(Record):
@@ -73,13 +77,20 @@ class FunctionalizeResult(DocumentResult, command="functionalize", summary=Funct
     verify: RunsReport | None
 
 
+@dataclass(slots=True)
 class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
-    """A functionalized graph, with the numbers of its regions and the reasons for lowered ones."""
+    """A functionalized graph, with the numbers of its regions and the reasons for lowered ones.
+
+    `outputs` are the nodes that nothing read.
+    """
+
+    outputs: frozenset[str] = frozenset()
 
     @classmethod
     def apply(cls, graph: Graph, options: FunctionalizeOptions, names: SignatureNames) -> Self:
         """Functionalize a graph; a signature may name the fetches."""
         fetches = names.output_tensors(split_names(options.fetch))
+        outputs = frozenset(node.name for node in graph if not node.uses)
         report = functionalize(
             graph,
             fetches or None,
@@ -87,7 +98,7 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
             dead_as=options.dead_as,
             target=options.target,
         )
-        return cls(graph, options, report)
+        return cls(graph, options, report, outputs)
 
     @property
     def exit_status(self) -> int:
@@ -135,7 +146,10 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
             out.line("nothing to functionalize")
         if report.dropped:
             count = len(report.dropped)
-            out.line(f"dropped {format_count(count, 'node')} that no result needs")
+            names = [name for name in report.dropped if name in self.outputs]
+            more = ["…"] * (len(names) > _MAX_OUTPUTS)
+            listed = f"; outputs: {', '.join([*names[:_MAX_OUTPUTS], *more])}" if names else ""
+            out.line(f"dropped {format_count(count, 'node')} that no result needs{listed}")
         if rejected:
             out.line()
             keep = "keeps" if len(rejected) == 1 else "keep"

@@ -131,6 +131,7 @@ class ColocationGroups:
 
 ANY_DEVICE: Final = DeviceName()
 _HOST_KIND: Final = "CPU"
+_SOFT: Final = "soft placement (--soft, or soft_placement in Python)"
 
 
 class DeviceConstraints:
@@ -295,7 +296,7 @@ class DeviceConstraints:
             f"{self.requests[node]}, and they must share a device: "
             f"{self.groups.explanation(rival, node)}"
         )
-        hint = "change one request, or use soft placement, which ignores unsatisfiable ones"
+        hint = f"change one request, or use {_SOFT}, which ignores unsatisfiable ones"
         return InvalidInput(message, node=node, hint=hint, code="CFG403")
 
     def _unsatisfiable(self, representative: Node, request: DeviceName, host: bool) -> CfgraphError:
@@ -317,10 +318,10 @@ class DeviceConstraints:
             node = self.host_only_nodes[representative]
             of = "" if node is requester else f" of {requester.name!r}"
             message = f"only a CPU runs {node.op}, and the request{of} is {text}"
-            hint = "change the request, or use soft placement, which ignores it"
+            hint = f"change the request, or use {_SOFT}, which ignores it"
             return Unsupported(message, node=node, device=text, hint=hint, code="CFG405")
         message = f"{requester.name!r} requests {text}, which does not exist"
-        hint = f"{known_devices_hint(text, self.devices)}; or use soft placement"
+        hint = f"{known_devices_hint(text, self.devices)}; or use {_SOFT}"
         return InvalidInput(message, node=requester, hint=hint, code="CFG404")
 
 

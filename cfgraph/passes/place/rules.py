@@ -72,9 +72,11 @@ class PlacementRules:
             return cls(
                 tuple(_rule_for_pattern(pattern, device) for pattern, device in rules.items())
             )
-        if isinstance(rules, str):
-            rules = [rules]
-        return cls(tuple(parse_rule(rule) if isinstance(rule, str) else rule for rule in rules))
+        texts: Any = [rules] if isinstance(rules, str) else rules
+        if not isinstance(texts, Iterable):
+            hint = "write 'GLOB=DEVICE' texts, or a mapping from globs to devices"
+            raise UsageError(f"rules is {rules!r}, expected placement rules", hint=hint)
+        return cls(tuple(parse_rule(rule) if isinstance(rule, str) else rule for rule in texts))
 
 
 # forms in which a caller may write rules: a device per pattern, or `PATTERN=DEVICE` texts
@@ -117,7 +119,7 @@ def _rule_for_pattern(pattern: str, device: str) -> PlacementRule:
 
 
 def _require_device_name(text: str) -> None:
-    if not text or DeviceName.parse(text) is None:
+    if not (text and isinstance(text, str)) or DeviceName.parse(text) is None:
         raise UsageError(f"{text!r} is not a device", hint="write it as cpu:0 or /job:worker/gpu:1")
 
 

@@ -48,8 +48,8 @@ class MemoryOwner:
 
     @property
     def label(self) -> str:
-        """The kind, and the name if there is one."""
-        return f"{self.kind} {self.name}".rstrip()
+        """The kind and the name, or the one that there is."""
+        return f"{self.kind} {self.name}".strip()
 
 
 def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
@@ -228,7 +228,9 @@ class DeviceMemory:
 class MemoryMeter:
     """Memory of all devices of a session, and the counted buffers."""
 
-    def __init__(self, limits: Mapping[str, int], swap_above: float = DEFAULT_SWAP_ABOVE) -> None:
+    def __init__(
+        self, limits: Mapping[str, int | None], swap_above: float = DEFAULT_SWAP_ABOVE
+    ) -> None:
         # also rejects NaN
         if not 0 <= swap_above <= 1:
             message = f"the swap threshold must be between 0 and 1, got {swap_above:g}"
@@ -261,10 +263,10 @@ class MemoryMeter:
             memory.swapper.timer = timer
 
     def require(self, devices: Sequence[str]) -> None:
-        """Raise UsageError for a limit on a device that the run does not use."""
+        """Raise UsageError for a device that the run does not use."""
         for name in self.limits:
             if name not in map(short_device_name, devices):
-                message = f"the run has no device {name} to limit the memory of"
+                message = f"the run has no device {name} to count the memory of"
                 raise UsageError(message, hint=f"it runs on {short_device_names(devices)}")
 
     def count_value(self, value: Any, memory: DeviceMemory, *, host: bool = False) -> None:

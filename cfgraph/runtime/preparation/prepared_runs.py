@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from cfgraph.errors import CfgraphError
+from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.extensions import TIER, extension, extension_names
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node, Output
@@ -216,8 +216,15 @@ class RunResult:
         return str(self.repeated or self.prepared.tier_estimate or "")
 
     def report(self, member: str) -> Any:
-        """The report that the engine adds under the name of a JSON member; None without it."""
-        return next((report for report in self.reports if report.member == member), None)
+        """The report that the engine adds under the name of a JSON member.
+
+        Raises UsageError without it.
+        """
+        reports = {report.member: report for report in self.reports}
+        if member not in reports:
+            hint = f"it has {', '.join(reports)}" if reports else "GPUs and workers add one each"
+            raise UsageError(f"the run has no report {member!r}", hint=hint)
+        return reports[member]
 
 
 class PreparedRuns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Final, NamedTuple
 
 from cfgraph.errors import UsageError
@@ -19,6 +19,7 @@ from cfgraph.extensions import (
 )
 from cfgraph.ir.devices import is_gpu
 from cfgraph.passes.place.rules import PlacementRules
+from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy
@@ -43,7 +44,7 @@ class RunConfig:
     engine: Any = None
     lazy: bool = False
     regions: bool = False
-    memory: Mapping[str, int] | None = None
+    memory: Mapping[str, int | None] | None = None
     swap_above: float = DEFAULT_SWAP_ABOVE
     gpu: Any = None
     io: IoPolicy = field(default_factory=IoPolicy)
@@ -71,7 +72,7 @@ class RunConfig:
             hint = "cfgraph.read_costs(path) reads one from a file"
             raise UsageError(f"costs is {costs!r}, expected a CostModel", hint=hint)
         if memory is not None and not (
-            isinstance(memory, Mapping) and all(isinstance(x, Real) for x in memory.values())
+            isinstance(memory, Mapping) and all(isinstance(x, Real | None) for x in memory.values())
         ):
             hint = "write the bytes of each device, such as memory={'gpu:0': 4 << 30}"
             raise UsageError(f"memory is {memory!r}, expected a mapping to numbers", hint=hint)
@@ -124,6 +125,29 @@ def require_state(value: object) -> None:
         hint = "state=cfgraph.restore(path, graph)" if isinstance(value, str) else None
         hint = "use session.state" if hasattr(value, "state") else hint
         raise UsageError(f"state is {value!r}, expected a State", hint=hint)
+
+
+def require_cache(value: object) -> None:
+    """Raise UsageError for a folder in place of a cache."""
+    if not isinstance(value, bool | CodeCache):
+        hint = "cache=True; $CFGRAPH_CACHE is its folder"
+        raise UsageError(f"cache is {value!r}, expected True, False, or a CodeCache", hint=hint)
+
+
+def require_step_types(
+    feeds: object, trace: object, max_iterations: object, timeout: object
+) -> None:
+    """Raise UsageError for options of one run that have wrong types."""
+    if not isinstance(feeds, Mapping | None):
+        hint = "write a mapping from names to values, such as {'x': 3.0}"
+        raise UsageError(f"feeds is {feeds!r}, expected a mapping", hint=hint)
+    if not (trace is None or isinstance(trace, bool) or callable(getattr(trace, "event", None))):
+        hint = "trace=True records the events for session.timeline()"
+        raise UsageError(f"trace is {trace!r}, expected True or an observer", hint=hint)
+    if not isinstance(max_iterations, Integral | None):
+        raise UsageError(f"max_iterations must be a whole number, got {max_iterations!r}")
+    if not isinstance(timeout, Real | None):
+        raise UsageError(f"timeout must be a number of seconds, got {timeout!r}")
 
 
 def current_options(engine: Any, jit: str | None, *, regions: bool) -> tuple[Any, str | None, bool]:
