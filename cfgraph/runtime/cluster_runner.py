@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock, local
@@ -151,7 +150,7 @@ class SignatureCounts(local):
     compiled = 0
     missed = 0
     failed = ""
-    pending: Sequence[Future[Any]] = ()
+    pending: Sequence[Any] = ()
 
     def start_run(self, *, may_compile: bool) -> None:
         """Count the signatures of a new run."""

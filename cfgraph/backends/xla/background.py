@@ -10,21 +10,52 @@ import atexit
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
 # seconds without work, after which a thread and its child process end
 _IDLE_SECONDS: Final = 5.0
-# held while a library works that the end of the process must not interrupt
-UNINTERRUPTED: Final = threading.Lock()
+
+
+class Job(Generic[T]):
+    """Work, and its result or error once it is done."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._results: list[T] = []
+        self._done = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Do the work."""
+        try:
+            self._results.append(self._work())
+        except BaseException as error:
+            self.error = error
+        self._done.set()
+
+    @property
+    def is_done(self) -> bool:
+        """True if there is a result or an error."""
+        return self._done.is_set()
+
+    def result(self) -> T:
+        """Wait for the result. Raises the error."""
+        self._done.wait()
+        if self.error is not None:
+            raise self.error
+        return self._results[0]
 
 
 class BackgroundThread:
-    """A thread that works in order; the functions in `releases` are called after idle seconds."""
+    """A thread that works in order; the functions in `releases` are called after idle seconds.
+
+    `uninterrupted` is held while a library works that the end of the process must not interrupt.
+    """
 
     def __init__(self) -> None:
         self.releases: list[Callable[[], None]] = []
@@ -35,23 +66,17 @@ class BackgroundThread:
         """Start without work in a copy of the process, which has no such thread."""
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock, self._runs = threading.Lock(), False
+        self.uninterrupted = threading.Lock()
 
-    def start(self, work: Callable[[], T]) -> Future[T]:
+    def start(self, work: Callable[[], T]) -> Job[T]:
         """Work in the context of the caller, after what was started before."""
-        future, context = Future[T](), copy_context()
-
-        def complete() -> None:
-            try:
-                future.set_result(context.run(work))
-            except BaseException as error:
-                future.set_exception(error)
-
+        job = Job(partial(copy_context().run, work))
         with self._lock:
-            self._queue.put(complete)
+            self._queue.put(job.run)
             if not self._runs:
                 self._runs = True
                 threading.Thread(target=self._run, name="XLA compiler", daemon=True).start()
-        return future
+        return job
 
     def _run(self) -> None:
         while True:
@@ -70,7 +95,7 @@ BACKGROUND: Final = BackgroundThread()
 
 
 def _wait_at_exit() -> None:
-    UNINTERRUPTED.acquire()
+    BACKGROUND.uninterrupted.acquire()
 
 
 atexit.register(_wait_at_exit)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cfgraph.backends.xla.background import BACKGROUND, UNINTERRUPTED
+from cfgraph.backends.xla.background import BACKGROUND
 from cfgraph.backends.xla.compile import (
     CompilationFailed,
     CompiledFunction,
@@ -39,7 +39,7 @@ from cfgraph.backends.xla.loaded_executable import (
 )
 from cfgraph.backends.xla.lowering import is_weight
 from cfgraph.backends.xla.tensor_lists import UnknownCapacity
-from cfgraph.backends.xla.transfer import HostTransfer
+from cfgraph.backends.xla.transfer import HostTransfer, aligned_empty, is_aligned
 from cfgraph.errors import ProcessLost
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.files import dumps
@@ -206,7 +206,7 @@ class RemoteFunction:
             header["calls"],
             [_type_from_json(item) for item in header["arguments"]],
             [_type_from_json(item) for item in header["results"]],
-            [self._source.weights[function, node].array for function, node in header["weights"]],
+            [_aligned(self._source.weights[x, y]) for x, y in header["weights"]],
         )
         layout = FunctionLayout.from_json(header["layout"], arrays)
         return CompiledFunction(layout, executable, inputs, is_stored=answer.is_stored)
@@ -229,13 +229,23 @@ class RemoteFunction:
         answer = self.answer(request, cache)
         share = (process_time() - own) / max(perf_counter() - wall, 1e-9)
         try:
-            with UNINTERRUPTED:
+            with BACKGROUND.uninterrupted:
                 compiled = self.loaded(request, answer, inputs)
         except NotLoadable as error:
             raise CompilationFailed(str(error)) from error
         compiled.least_seconds = answer.message.header["least"]
         compiled.is_disturbed = share > _DISTURBED_SHARE
         return compiled
+
+
+def _aligned(weight: TensorValue) -> Any:
+    """The array of a constant, which is moved once if XLA would copy it for each executable."""
+    if not is_aligned(weight.array):
+        array = aligned_empty(weight.array.shape, weight.array.dtype)
+        np.copyto(array, weight.array)
+        array.flags.writeable = False
+        weight.move(array)
+    return weight.array
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.backends.xla.background import BACKGROUND
+from cfgraph.backends.xla.background import BACKGROUND, Job
 from cfgraph.backends.xla.compile import (
     CompilationFailed,
     CompiledFunction,
@@ -94,7 +93,7 @@ class CompiledCluster(Cluster):
     last_constants: tuple[str, ...] = ()
     lengths: dict[InputSignature, Mapping[Node, int]] = field(default_factory=dict)
     # compilations beside the runs, and signatures that need lengths
-    pending: dict[InputSignature, Future[CompiledFunction | None]] = field(default_factory=dict)
+    pending: dict[InputSignature, Job[CompiledFunction | None]] = field(default_factory=dict)
     unknown: set[InputSignature] = field(default_factory=set)
 
     @property
@@ -293,7 +292,7 @@ class _XlaCall:
         if pending is None:
             assert isinstance(body, RemoteFunction)
             pending = BACKGROUND.start(partial(self.complete, key, _snapshot(inputs), body))
-            if not pending.done():
+            if not pending.is_done:
                 cluster.pending[key] = pending
         signatures.pending = *signatures.pending, pending
 

@@ -19,8 +19,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from cfgraph.backends.xla.transfer import aligned_empty, is_aligned
-
 _TARGET: Final = re.compile(r'custom_call_target="([^"]*)"')
 _LAPACK: Final = "lapack_"
 # a call from compiled code into the process that traced it
@@ -82,7 +80,9 @@ class LoadedExecutable:
                 self._jaxlib.result_handler(ArrayType(type_.shape, transferred(type_.dtype)))
                 for type_ in results
             ]
-            self._weights = [self._jaxlib.put(_type(value), _aligned(value)) for value in weights]
+            self._weights = [
+                self._jaxlib.put(ArrayType(value.shape, value.dtype), value) for value in weights
+            ]
         except NotLoadable:
             raise
         except Exception as error:  # any of them means that jaxlib is another one
@@ -107,18 +107,6 @@ class LoadedExecutable:
 def transferred(dtype: Any) -> Any:
     """The dtype of results of a dtype: itself, or integers for one that is not NumPy's own."""
     return dtype if dtype.isbuiltin == 1 else np.dtype(f"uint{8 * dtype.itemsize}")
-
-
-def _type(value: Any) -> ArrayType:
-    return ArrayType(value.shape, value.dtype)
-
-
-def _aligned(value: Any) -> Any:
-    if is_aligned(value):
-        return value
-    array = aligned_empty(value.shape, value.dtype)
-    np.copyto(array, value)
-    return array
 
 
 class _Jaxlib:

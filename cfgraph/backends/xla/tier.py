@@ -21,7 +21,6 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
-from cfgraph.backends.xla.background import BACKGROUND
+from cfgraph.backends.xla.background import BACKGROUND, Job
 from cfgraph.backends.xla.jax_library import has_jax
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Node
@@ -142,7 +141,7 @@ class RepeatedRun:
         self,
         estimate: float,
         entry: CacheEntry | None = None,
-        start_plan: Callable[[], Future[Any]] = Future,
+        start_plan: Callable[[], Job[Any]] | None = None,
     ) -> None:
         self._entry, self._start_plan = entry, start_plan
         stored = None if entry is None else _stored_seconds(entry)
@@ -153,7 +152,7 @@ class RepeatedRun:
         # runs that compile, and those of generated code in turn with runs of XLA
         self.compiling, self.compared = RunTimes(), RunTimes()
         # of a plan, or of compilations, while the phase is COMPILING
-        self.pending: Sequence[Future[Any]] = ()
+        self.pending: Sequence[Job[Any]] = ()
         self.compile_seconds = 0.0
         self._pending_since = 0.0
         self.misses = 0
@@ -162,11 +161,12 @@ class RepeatedRun:
     def advance(self) -> None:
         """Begin the trial if what it needs is compiled, or reject it."""
         pending = self.pending
-        if self.phase is not Phase.COMPILING or not all(item.done() for item in pending):
+        if self.phase is not Phase.COMPILING or not all(item.is_done for item in pending):
             return
         self.compile_seconds += clock() - self._pending_since
+        self.pending = ()
         for item in pending:
-            if error := item.exception():
+            if error := item.error:
                 self.reject(error.message if isinstance(error, CfgraphError) else repr(error))
                 return
         compiled = [item.result() for item in pending if hasattr(item.result(), "least_seconds")]
@@ -179,7 +179,7 @@ class RepeatedRun:
             return
         self.phase = Phase.TRIAL
 
-    def _wait_for(self, pending: Sequence[Future[Any]]) -> None:
+    def _wait_for(self, pending: Sequence[Job[Any]]) -> None:
         """Run generated code until this work is done."""
         self.pending, self._pending_since, self.phase = pending, clock(), Phase.COMPILING
 
@@ -231,7 +231,7 @@ class RepeatedRun:
         if self.has_moved_before:
             needed *= _MOVED_BEFORE_SHARE
         is_paid = self.generated.total > needed and self.generated.count >= _TRIAL_RUNS
-        if self.phase is Phase.GENERATED and is_paid:
+        if self.phase is Phase.GENERATED and is_paid and self._start_plan is not None:
             self._wait_for((self._start_plan(),))
 
     def add_xla(self, seconds: float, signatures: SignatureCounts) -> None:
@@ -329,7 +329,7 @@ class XlaTier:
     ) -> None:
         self.estimate, self._entry = compile_seconds(generated.plans[0].nodes), entry
         self._state, self._cache = state, cache
-        self._planned: Future[tuple[PlannedRun, ClusterRunner]] | None = None
+        self._planned: Job[tuple[PlannedRun, ClusterRunner]] | None = None
         self._spec, self._config, self._generated = spec, config, generated
         self._runs: dict[tuple[Any, ...], RepeatedRun] = {}
 
@@ -361,7 +361,7 @@ class XlaTier:
             run = self._runs.setdefault(shapes, made)
         return run
 
-    def _start_plan(self) -> Future[tuple[PlannedRun, ClusterRunner]]:
+    def _start_plan(self) -> Job[tuple[PlannedRun, ClusterRunner]]:
         """Start to plan beside the runs."""
         if self._planned is None:
             valued = self._state.initialized_variables()

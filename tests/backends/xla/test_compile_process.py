@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -203,3 +204,102 @@ def test_constants_are_not_copied_into_the_executable(tmp_path: Path) -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-4)
     (file,) = (tmp_path / "cache").glob("*.xla")
     assert file.stat().st_size < values[0].nbytes
+
+
+WITH_JAX = """
+import sys
+first, second = sys.argv[1:]
+from tests.backends.xla.test_compile_process import LINEAR_ALGEBRA
+import cfgraph, numpy as np
+x = np.array([[4, 2], [2, 3]], np.float32)
+expected = np.linalg.cholesky(x)
+for library in (first, second, first):
+    if library == "jax":
+        import jax.numpy
+        y = jax.numpy.linalg.cholesky(x)
+    else:
+        run = cfgraph.Session(cfgraph.loads(LINEAR_ALGEBRA.encode(), "graph"), engine="xla")
+        y = run.run("y", {"x": x})[0] / 2
+    np.testing.assert_allclose(y, expected, rtol=1e-6)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [("jax", "cfgraph"), ("cfgraph", "jax")], ids="-".join)
+def test_a_program_may_use_jax_itself(order: tuple[str, str]) -> None:
+    command = [sys.executable, "-c", WITH_JAX, *order]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stderr == ""
+
+
+ENDING = """
+import os, sys, time
+from cfgraph.backends.xla import compile_process, tier
+from cfgraph.processes import child_process
+from dataclasses import replace
+from tests.backends.xla.test_compile_process import DATA
+from tests.backends.xla.test_xla_tier import FETCHES, TRAINING, initialized
+module = "tests.backends.xla.faulty_compile_program"
+compile_process._PROGRAM = replace(compile_process._PROGRAM, module=module, idle_seconds=1000)
+tier.compile_seconds, tier._START_PROCESS = lambda nodes: 0.0, 0.0
+run = initialized(TRAINING)
+while not child_process._CHILDREN:
+    run.run(FETCHES, {"x": DATA[0]}, ["step"])
+(child,) = child_process._CHILDREN
+print(child.pid, flush=True)
+if sys.argv[1] == "kill":
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of pipes are those of Linux")
+@pytest.mark.parametrize("end", ["exit", pytest.param("kill", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["sleep", pytest.param("stop", marks=pytest.mark.slow)])
+def test_a_session_that_ends_waits_for_no_process_and_leaves_none(
+    end: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FAULT, f"import {kind}")
+    command = [sys.executable, "-c", ENDING, end]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert (ended.returncode, ended.stderr) == (0 if end == "exit" else -9, "")
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{int(ended.stdout)}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+SCALED = """
+x = Placeholder() {dtype=float32, shape=[4]}
+a = Tanh(x)
+b = Mul(a, a)
+c = Sub(b, a)
+d = Exp(c)
+y = AddV2(d, c)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("paid")
+def test_eight_threads_agree_while_a_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xla_tier, "_WORTH", 1e9)
+    monkeypatch.setattr(xla_tier, "_WORTH_DISTURBED", 1e9)
+    run, right = Session(cfgraph.loads(SCALED.encode(), "graph")), []
+
+    def repeat(seed: int) -> None:
+        for number in range(2500):
+            x = np.random.default_rng([seed, number]).standard_normal(4).astype(np.float32)
+            tanh = np.tanh(x)
+            (y,) = run.run("y", {"x": x})
+            part = tanh * tanh - tanh
+            right.append(bool(np.allclose(y, np.exp(part) + part, rtol=1e-5)))
+
+    threads = [Thread(target=repeat, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    while phase(run) not in DECIDED:
+        run.run("y", {"x": np.ones(4, np.float32)})
+    repeat(8)
+    assert phase(run) is Phase.XLA
+    assert right == [True] * 22_500

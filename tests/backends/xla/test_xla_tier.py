@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from importlib.util import find_spec
 from threading import Thread
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 import cfgraph
 from cfgraph.backends.xla import tier as xla_tier
-from cfgraph.backends.xla.background import BACKGROUND
+from cfgraph.backends.xla.background import BACKGROUND, Job
 from cfgraph.backends.xla.compile import CompiledFunction
 from cfgraph.backends.xla.tier import Phase, RepeatedRun
 from cfgraph.errors import ExecutionError
@@ -53,13 +52,10 @@ FETCHES = ["loss:0", "count:0", "large:0"]
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling takes no time, runs wait for it, and XLA is always worth it."""
 
-    def start(work: Callable[[], Any]) -> Future[Any]:
-        future = Future[Any]()
-        try:
-            future.set_result(work())
-        except Exception as error:
-            future.set_exception(error)
-        return future
+    def start(work: Callable[[], Any]) -> Job[Any]:
+        job = Job(work)
+        job.run()
+        return job
 
     monkeypatch.setattr(BACKGROUND, "start", start)
     monkeypatch.setattr(xla_tier, "compile_seconds", lambda nodes: 0.0)
@@ -69,11 +65,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xla_tier, "_TRIAL_RUNS", 2)
 
 
-def planned() -> Future[Any]:
+def planned() -> Job[Any]:
     """Work that is done."""
-    future = Future[Any]()
-    future.set_result(None)
-    return future
+    job = Job[Any](lambda: None)
+    job.run()
+    return job
 
 
 def phase(run: Session) -> Phase | None:
