@@ -39,7 +39,7 @@ help:
 
 demo: .venv/ready-$(or $(EXTRAS),plain)
 	rm -rf build/demo
-	$(BIN)/python docs/demo.py build/demo
+	$(BIN)/python docs/demo.py build/demo $(if $(findstring interop,$(EXTRAS)),tensorflow)
 
 test: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(if $(RANK),-m $(RANK),--core) $(PYTEST_ARGS)

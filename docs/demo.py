@@ -1,4 +1,4 @@
-"""A tour of cfgraph, for `make demo`: `python docs/demo.py FOLDER`.
+"""A tour of cfgraph, for `make demo`: `python docs/demo.py FOLDER [tensorflow]`.
 
 Each step prints a sentence and its commands, and runs them in this process.
 """
@@ -12,7 +12,6 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -107,4 +106,4 @@ def main(folder: str, steps: Sequence[DemoStep] = STEPS, *, with_tensorflow: boo
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], with_tensorflow=find_spec("tensorflow") is not None))
+    raise SystemExit(main(sys.argv[1], with_tensorflow="tensorflow" in sys.argv[2:]))

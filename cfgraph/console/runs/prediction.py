@@ -252,7 +252,7 @@ def print_prediction(
         used = [use for use in prediction.devices if use.nodes]
         out.table(report_table(DeviceUse, used, "device", "nodes", "tokens", "busy", "share"))
         for line in _reasons(prediction.devices):
-            out.line(f"  {line}")
+            out.line(out.wrapped(f"  {line}"))
     if prediction.messages:
         shown = prediction.messages[:_MAX_MESSAGES]
         hidden = len(prediction.messages) - len(shown)
