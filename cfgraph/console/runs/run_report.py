@@ -153,17 +153,21 @@ class EngineReport(Record):
     reason: str | None  #: The reason why the token executor ran the graph.
     #: The times that decide whether XLA runs the graph when a session repeats it.
     xla: Unrequired[str | None]
+    #: The loops, conditionals, and lists that XLA does not compile as a whole, and why.
+    outside: Maybe[Mapping[str, str]] = None
     parts: ExecutorMembers = field(default_factory=dict)
 
 
 def engine_report(result: RunResult) -> EngineReport:
     """Return the engine of the last run, and why tokens ran it."""
     if result.config.jit is not None:
-        return EngineReport(result.clusters.engine, None, None, None)
+        outside = result.prepared.run.spec.outside
+        return EngineReport(result.clusters.engine, None, None, None, outside or None)
     reason = result.fallback or None
     xla = None if reason else result.tier_choice or None
     engine = "tokens" if reason else "compiled"
-    return EngineReport(engine, result.is_interpreted, reason, xla, _parts(result, explains=True))
+    parts = _parts(result, explains=True)
+    return EngineReport(engine, result.is_interpreted, reason, xla, parts=parts)
 
 
 def _parts(result: RunResult, *, explains: bool) -> dict[str, ExecutorReport]:
@@ -310,6 +314,8 @@ def _notes(outcome: Outcome, observers: Observers, explains_engine: bool) -> Ite
     yield from request.notes
     if explains_engine:
         yield _engine_note(result)
+        for name, reason in (engine_report(result).outside or {}).items():
+            yield f"outside of XLA: {name}: {reason}"
     yield from cluster_notes(result.clusters)
     for report in result.reports:
         if not report.explains:

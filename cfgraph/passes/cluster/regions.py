@@ -17,6 +17,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import first_names
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import ancestors
@@ -54,9 +55,10 @@ def functionalize_regions(
 ) -> tuple[ClusterRegions, ClusterPlan]:
     """Functionalize, in place, the loops and conditionals that will be in clusters; plan these."""
     rejected: dict[str, RejectionReason] = {}
+    causes: dict[str, RejectionReason] = {}
     while True:
         before = GraphState(graph)
-        regions = ClusterRegions(graph, mode, constraints_of(graph), rejected)
+        regions = ClusterRegions(graph, mode, constraints_of(graph), rejected, causes)
         regions.run()
         liveness = liveness_rule(graph, mode)
         plan = plan_clusters(graph, liveness, sizes, regions.cluster_constraints())
@@ -102,12 +104,15 @@ def _lists_across_clusters(trial: ClusterRegions, plan: ClusterPlan) -> dict[str
 
 # reasons that keep a node out of a cluster but not out of a region
 _CLUSTER_ONLY_REASONS: Final = ("pivot", "not needed")
+# nodes of a region that its reason names
+_MOST_REASONS: Final = 8
 
 
 class ClusterRegions:
     """Functionalizes the regions of one lowered graph, except those in `rejected`.
 
-    `functionalized` contains the report of each call.
+    `functionalized` contains the report of each call. What stays in lowered form is a reason
+    against other regions, so that `causes` keeps the first reason against each.
     """
 
     def __init__(
@@ -116,11 +121,12 @@ class ClusterRegions:
         mode: str,
         constraints: ClusterConstraints,
         rejected: Mapping[str, RejectionReason],
+        causes: dict[str, RejectionReason],
     ) -> None:
         self.graph = graph
         self.mode = mode
         self.constraints = constraints
-        self.rejected = rejected
+        self.rejected, self.causes = rejected, causes
         self.lists = FunctionalizedLists()
         self._original_nodes = set(graph)
         self._fetched_names = [node.name for node in constraints.fetched]
@@ -142,14 +148,17 @@ class ClusterRegions:
                 traced=self.constraints.traced,
             )
         self._functionalizer.run(self.lists.original_ops())
+        for name, report in self._functionalizer.rejected.items():
+            if report.reason is not None:
+                self.causes.setdefault(name, report.reason)
 
     @property
     def regions(self) -> tuple[RegionReport, ...]:
         """Return the reports of functionalized regions, followed by the reports of all others."""
-        lowered = self._functionalizer.rejected
+        lowered = self._functionalizer.rejected.values()
         return (
             *self.functionalized.values(),
-            *lowered.values(),
+            *(replace(each, reason=self.causes[each.name]) for each in lowered),
             *self.lists.rejected.values(),
         )
 
@@ -206,25 +215,30 @@ class CompiledRegionRules(RegionRules):
             raise RegionRejected(self.regions.rejected[name])
         if len({DeviceName.parse(node.device) for node in nodes}) > 1:
             raise region_rejected("several devices", "its nodes are not on one device")
-        for node in nodes:
-            self._require_node(node)
+        reasons = [reason for node in nodes if (reason := self._rejection(node)) is not None]
+        if reasons:
+            named = first_names([reason.text for reason in reasons], _MOST_REASONS)
+            raise RegionRejected(replace(reasons[0], text=named))
 
-    def _require_node(self, node: Node) -> None:
+    def _rejection(self, node: Node) -> RejectionReason | None:
+        """The reason against a node in a region, or None."""
         constraints = self.regions.constraints
         fetched = constraints.needed is not None and node in constraints.fetched
         if node in constraints.fed or (fetched and role_of(node) is not Role.MERGE):
-            raise region_rejected("fed", f"{node.name} is fed or fetched", node=node.name)
+            text = f"{node.name} is fed or fetched"
+            return RejectionReason("fed", text, {"node": node.name})
         op = lookup(node.op)
         if op is not None and op.role:
-            return
+            return None
         assert self._compilation is not None
         reason = self._compilation.rejection(node)
         if reason is not None and reason.kind not in _CLUSTER_ONLY_REASONS:
             data = {**reason.data, "node": node.name}
-            raise RegionRejected(RejectionReason(reason.kind, f"{node.name}: {reason.text}", data))
+            return RejectionReason(reason.kind, f"{node.name}: {reason.text}", data)
         if op is None or (op.effects.stateful and not constraints.traced):
             text = f"{node.name}: {node.op} is stateful"
-            raise region_rejected("effects", text, node=node.name)
+            return RejectionReason("effects", text, {"node": node.name})
+        return None
 
     def require_selector(self, merge: Node, *, is_index: bool) -> None:
         """Raise RegionRejected for a Case, which XLA compiles in no cluster."""

@@ -38,7 +38,7 @@ class RunSpec:
 
     `groups` are the nodes of clusters that were inlined to name one of them, by the name of the
     call. `early_reads` are the keys of variables that are read before loops in which they were
-    read.
+    read. `outside` has the loops and conditionals in no cluster, each with the reason.
     """
 
     graph: Graph
@@ -47,6 +47,7 @@ class RunSpec:
     feeds: tuple[Output, ...]
     early_reads: frozenset[tuple[str, str]] = frozenset()
     groups: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
+    outside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def roots(self) -> list[Node]:
@@ -68,6 +69,7 @@ class RunSpec:
             tuple(graph[node.name] for node in self.targets),
             tuple(Output(graph[output.node.name], output.port) for output in self.feeds),
             self.early_reads,
+            outside=self.outside,
         )
 
 

@@ -193,5 +193,6 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
         handles = (strip_identities(read.inputs[0]).node for read in reads)
         early_reads.update(variable_key(handle) for handle in handles if is_variable(handle))
     feeds = [tensor.name for tensor in spec.feeds]
-    cluster_traced(copy, fetches=fetches, feeds=feeds, regions=regions)
-    return replace(spec.on(copy), early_reads=frozenset(early_reads))
+    clustering = cluster_traced(copy, fetches=fetches, feeds=feeds, regions=regions)
+    outside = {each.name: each.reason.text for each in clustering.regions if each.reason}
+    return replace(spec.on(copy), early_reads=frozenset(early_reads), outside=outside)
