@@ -68,6 +68,14 @@ class Fetches:
             name = name.removeprefix("^")
             self.targets[self.graph[self.names.get(name, name)]] = None
 
+    def in_copy(self, graph: Graph) -> Fetches:
+        """The same fetches in a copy of the graph."""
+        copy = Fetches(graph, self.names)
+        copy.tensors = {graph.tensor(tensor.name): None for tensor in self.tensors}
+        copy.targets = {graph[node.name]: None for node in self.targets}
+        copy.notes = self.notes
+        return copy
+
     def outside_loops(self, name: str) -> Output:
         """The tensor of a name. Raises UsageError for one inside a loop, which has many values."""
         output = self._tensor(name)

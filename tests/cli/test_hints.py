@@ -51,14 +51,14 @@ def write(tmp_path: Path) -> Any:
     return write_graph
 
 
-def test_an_op_without_a_kernel_in_a_function_is_fed_in_the_lowered_graph(
+def test_an_op_without_a_kernel_in_a_function_is_fed(
     command: Any, write: Any, tmp_path: Path
 ) -> None:
     done = command("run", write(CALL), "--feed", 'x=["a"]', "--fetch", "y")
     assert done.code == 4
-    assert "in the graph that `cfgraph lower` writes, feed call/image:0, or" in done.err
+    assert "feed call/image:0, or" in done.err
     inner = command("run", write(CALL), "--feed", "call/image:0=[[[1,2,3]]]", "--fetch", "y")
-    assert "can be fed in the graph that `cfgraph lower` writes" in inner.err
+    assert inner.code == 0
     command("lower", write(CALL), "-o", tmp_path / "l.pb")
     line = ("run", tmp_path / "l.pb", "--feed", "call/image:0=[[[1,2,3]]]", "--fetch", "y")
     assert command(*line).code == 0

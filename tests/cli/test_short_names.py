@@ -142,3 +142,15 @@ def test_a_failed_command_names_the_node_in_its_document(command: Command, scope
     done = command("run", scopes, "--fetch", "dense/b", "--json")
     document = json.loads(done.out)
     assert (document["status"], document["names"]) == ("error", {"dense/b": "left/dense/b"})
+
+
+def test_a_node_of_a_function_is_fed_by_the_end_of_its_name(command: Command, lstm: Path) -> None:
+    done = command("run", lstm, *FEED, "--feed", "mul_2=f32[1,8]:zeros", "--json")
+    assert done.json["names"] == {"mul_2": HIDDEN}
+    assert done.json["result"]["values"][0]["data"] == [[0.0, 0.0]]
+
+
+def test_the_default_fetches_are_those_without_the_feed(command: Command, graphs: Path) -> None:
+    feeds = ("--feed", "x=1", "--feed", "y=2", "--feed", "then/Add=7")
+    done = command("run", graphs / "cond_functional.pb", *feeds)
+    assert done.lines == ["out:0  float32[]  = 7.0"]

@@ -280,7 +280,7 @@ read_through = Identity(through:1)
         fed.run(["read_through:0"], {"v": 5})
 
 
-@pytest.mark.parametrize("name", ["enter", "limit", "merge", "add"])
+@pytest.mark.parametrize("name", ["enter", "limit", "merge"])
 def test_what_is_inside_a_loop_cannot_be_fed(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name}:0 is inside the loop /loop"):
         session(loop()).run(["out:0"], {"n": 1, name: 1})

@@ -42,8 +42,9 @@ from cfgraph.runtime.feeds.parse_feeds import (
     split_feed,
 )
 from cfgraph.runtime.fetches import Fetches, calling_node, is_glob
+from cfgraph.runtime.preparation.inner_feeds import inner_feeds
 from cfgraph.runtime.preparation.run_config import StepOptions
-from cfgraph.runtime.preparation.run_names import ClusterMembers
+from cfgraph.runtime.preparation.run_names import ClusterMembers, nodes_of_groups
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
 
@@ -246,8 +247,9 @@ class RunRequest:
     def state(self, source: Source) -> State | None:
         """The variables before the run that it needs; all of the source if they are saved."""
         # a checkpoint without them could not replace its source
-        others = self.saved_to is not None
-        return self.variables.state(source, self.nodes, with_other_variables=others)
+        others, graph = self.saved_to is not None, source.graph
+        nodes = [graph.nodes.get(node.name, node) for node in self.nodes]
+        return self.variables.state(source, nodes, with_other_variables=others)
 
 
 def request_seed(feeds: FeedOptions, limits: LimitOptions) -> int:
@@ -281,6 +283,15 @@ def resolve_request(
     nothing_named = not (resolved.tensors or resolved.targets)
     if nothing_named:
         resolved.default()
+    fed_names = {name: names.inputs.get(name, name) for name in feeds.names}
+    inner, inputs = inner_feeds(graph, fed_names.values()), dict(names.inputs)
+    if inner is not None:
+        graph, groups = inner.graph, nodes_of_groups(groups, inner.graph)
+        placeholders = {name: item.name for name, item in inner.placeholders.items()}
+        inputs |= {name: placeholders.get(full, full) for name, full in fed_names.items()}
+        resolved = resolved.in_copy(graph)
+        files = {graph.tensor(item.name): path for item, path in files.items()}
+        compared = {graph.tensor(item.name): text for item, text in compared.items()}
     labels = names.labels(graph)
     if results.out_dir is not None:
         files = {**folder_paths(results.out_dir, resolved.tensors, labels), **files}
@@ -288,7 +299,7 @@ def resolve_request(
         message = "--no-values computes no values to write or compare"
         raise UsageError(message, hint="remove --no-values, or --out and --expect")
     seed = request_seed(feeds, limits)
-    arrays = read_feeds(graph, feeds.feed, feeds.feeds, seed, names.inputs)
+    arrays = read_feeds(graph, feeds.feed, feeds.feeds, seed, inputs)
     fed = dict.fromkeys(map(graph.tensor, arrays))
     require_feeds(graph, resolved.tensors, resolved.targets, fed.keys(), names.inputs)
     spec = RunSpec(graph, (*resolved.tensors,), (*resolved.targets,), (*fed,), groups=groups)

@@ -320,9 +320,8 @@ def _runnable_ops(graph: Graph, nodes: Collection[Node]) -> dict[str, type[Op]]:
         reason = f"; {omission.reason}" if omission else ""
         hint = omission.hint if omission else FEED_OUTPUTS
         if hint == FEED_OUTPUTS:
-            hint = _feed_hint(
-                graph, nodes, [graph[x] for xs in missing_kernels.values() for x in xs]
-            )
+            missing = [graph[name] for names in missing_kernels.values() for name in names]
+            hint = _feed_hint(nodes, missing)
         raise Unsupported(
             f"no kernel for {listed}{reason}",
             node=next(iter(missing_kernels.values()))[0],
@@ -332,13 +331,9 @@ def _runnable_ops(graph: Graph, nodes: Collection[Node]) -> dict[str, type[Op]]:
     return ops
 
 
-def _feed_hint(graph: Graph, running: Collection[Node], missing: Sequence[Node]) -> str:
-    """The outputs to feed of nodes without a kernel; those in a loop cannot be fed."""
-    placed, needed = frames(graph), {*running}
-    inner = next((node for node in missing if placed.of[node] is not placed.root), None)
-    if inner is not None:
-        loop = placed.of[inner].path
-        return f"feed what is computed from the results of the loop {loop}, or do without it"
+def _feed_hint(running: Collection[Node], missing: Sequence[Node]) -> str:
+    """The outputs to feed of nodes without a kernel."""
+    needed = {*running}
     read = dict.fromkeys(
         use.node.inputs[use.slot].name
         for node in missing

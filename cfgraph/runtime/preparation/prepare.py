@@ -32,7 +32,6 @@ from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.runtime.engine.joint_products import join_products
 from cfgraph.runtime.engine.plan import (
-    NO_KERNEL_CODE,
     ClusterKernels,
     Plan,
     RunSpec,
@@ -208,10 +207,6 @@ def plan_run(
     )
     try:
         return plan(spec)
-    except Unsupported as error:
-        if error.code == NO_KERNEL_CODE and (error.node or "") not in spec.graph:
-            error.hint = f"in the graph that `cfgraph lower` writes, {error.hint}"
-        raise
     except InvalidInput:
         deferred = without_faults(spec)
         if deferred is None:

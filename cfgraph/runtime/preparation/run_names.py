@@ -25,6 +25,7 @@ from cfgraph.limits import out_of_memory_error
 from cfgraph.ops.opdef.op import is_cluster_call, lookup
 from cfgraph.runtime.engine.plan import RunSpec, nodes_to_run
 from cfgraph.runtime.feeds.conversion import FeedConverter
+from cfgraph.runtime.preparation.inner_feeds import inner_feeds
 
 # late imports: a run loads the passes that it needs, and begins a quarter sooner
 
@@ -214,8 +215,13 @@ class NameResolver:
             groups: InlinedNodes = {}
             if graph.functions:
                 graph, groups = self._members.resolve([*fetches, *targets, *key[2]])
+            placeholders: Mapping[str, Output] = {}
+            inner = inner_feeds(graph, key[2])
+            if inner is not None:
+                graph, placeholders = inner.graph, inner.placeholders
+                groups = nodes_of_groups(groups, graph)
             tensors, nodes = _resolve_roots(graph, fetches, targets)
-            converters = _converters(graph, key[2])
+            converters = _converters(graph, key[2], placeholders)
             fed = tuple(converter.tensor for converter in converters)
             known = RunSpec(graph, tensors, nodes, fed, groups=groups), converters
             if self._version != version:
@@ -249,11 +255,24 @@ def _resolve_roots(
     return tensors, nodes
 
 
-def _converters(graph: Graph, names: Iterable[str]) -> list[FeedConverter]:
-    """The conversions of feeds. Raises UsageError for unknown and repeated names."""
+def nodes_of_groups(groups: InlinedNodes, graph: Graph) -> InlinedNodes:
+    """The nodes of inlined clusters in a copy of their graph."""
+    return {
+        name: tuple(graph[node.name] for node in group if node.name in graph)
+        for name, group in groups.items()
+    }
+
+
+def _converters(
+    graph: Graph, names: Iterable[str], placeholders: Mapping[str, Output]
+) -> list[FeedConverter]:
+    """The conversions of feeds, some of which go to placeholders.
+
+    Raises UsageError for unknown and repeated names.
+    """
     converters: dict[Output, FeedConverter] = {}
     for name in names:
-        tensor = fed_tensor(graph, name)
+        tensor = placeholders.get(name) or fed_tensor(graph, name)
         if tensor in converters:
             message = f"{tensor.name} is fed more than once"
             raise UsageError(message, node=tensor.node)

@@ -1,0 +1,185 @@
+"""Feeds of nodes inside of loops and functions: one value, in every iteration and call.
+
+The run has a copy of the graph in which a placeholder outside of all loops is fed instead. A
+constant Enter leads its value into each loop. Where the fed node would be dead, so is the value: an
+Identity waits for the branches and for the body that the node is in.
+
+    x = Neg(a)   in a loop     ->   x/fed = Placeholder()                    outside of the loop
+    y = Exp(x)                      enter = Enter(x/fed) {is_constant}
+                                    y = Exp(Identity(enter, ^taken))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from cfgraph.analysis.feeds_and_fetches import is_input
+from cfgraph.analysis.inner_nodes import inner_nodes
+from cfgraph.analysis.loops.branch_decisions import BranchDecision, PathCondition
+from cfgraph.analysis.loops.frame import Frame
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.path_conditions import PathConditions
+from cfgraph.analysis.loops.while_loop import loop_variable
+from cfgraph.errors import UsageError
+from cfgraph.ir.colocation import COLOCATION_ATTR
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.function_graph import OutputPorts
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import copy_graph
+from cfgraph.ir.node import node_name
+from cfgraph.ir.registry import ROLES
+from cfgraph.ir.role import Role
+from cfgraph.ir.shapes import UNKNOWN_SHAPE
+from cfgraph.ops.opdef.op import is_functional, role_of, strip_identities
+from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.fetches import calling_node
+from cfgraph.runtime.preparation.run_passes import lowered_copy
+
+# nodes of a loop that are its structure: their inputs can be fed
+_STRUCTURE: Final = (Role.ENTER, Role.LOOP_COND, Role.NEXT_ITERATION)
+
+
+class InnerFeeds(NamedTuple):
+    """A copy of a graph, and the placeholders to feed in it, by the names of inner tensors."""
+
+    graph: Graph
+    placeholders: Mapping[str, Output]
+
+
+def inner_feeds(graph: Graph, names: Iterable[str]) -> InnerFeeds | None:
+    """The copy in which tensors of loops and functions can be fed, or None if no name is of one.
+
+    `FUNCTION/NODE` is a node in all calls of a function. Raises UsageError for a tensor that cannot
+    be fed, naming one that can.
+    """
+    inner = [name for name in names if _is_inner(graph, name)]
+    if not inner:
+        return None
+    calls = {name: list(_tensor_names(graph, name)) for name in inner}
+    if is_functional(graph, graph):
+        copy = lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph
+    else:
+        copy = copy_graph(graph)
+    placeholders = {}
+    for name, tensors in calls.items():
+        placeholders[name] = _replace(copy, [copy.tensor(tensor) for tensor in tensors])
+    return InnerFeeds(copy, placeholders)
+
+
+def _is_inner(graph: Graph, name: str) -> bool:
+    base = node_name(name)
+    node = graph.nodes.get(base)
+    if node is None:
+        return base.partition("/")[0] in graph.functions or calling_node(graph, base) is not None
+    if is_input(node) or not any(ROLES[op] is Role.ENTER for op in graph.ops):
+        return False
+    graph_frames = frames(graph)
+    return graph_frames.of_outputs.get(node) not in (None, graph_frames.root)
+
+
+def _tensor_names(graph: Graph, name: str) -> Iterator[str]:
+    """The names in a run of a tensor: one, or one per call of its function."""
+    base = node_name(name)
+    function, _, inner = base.partition("/")
+    if function not in graph.functions or base in graph:
+        yield name
+        return
+    found = [
+        item.name
+        for item in inner_nodes(graph, graph)
+        if item.function == function and item.body.name == inner
+    ]
+    if not found:
+        message = f"no node {inner!r} in a call of the function {function!r}"
+        raise UsageError(message, hint=f"`show --filter function:{function}` lists its nodes")
+    yield from (f"{item}{name.removeprefix(base)}" for item in found)
+
+
+def _replace(graph: Graph, tensors: list[Output]) -> Output:
+    """Read a new placeholder in place of tensors of one node in several calls."""
+    graph_frames, conditions = frames(graph), PathConditions()
+    dtype = _fed_type(graph, tensors[0])
+    first = tensors[0].node
+    name = graph.unique_name(f"{first.name}/fed")
+    attrs = {"dtype": dtype, "shape": UNKNOWN_SHAPE}
+    placeholder = graph.create(name, "Placeholder", attrs=attrs).output()
+    for tensor in tensors:
+        frame, value = graph_frames.of_outputs[tensor.node], placeholder
+        _require_replaceable(tensor, frame)
+        for loop in frame.loops:
+            enter = loop.enters[0]
+            value = _guarded(graph, value, conditions.of_node(enter), dtype)
+            value = _entered(graph, value, loop, dtype)
+        value = _guarded(graph, value, conditions.of_output(tensor), dtype)
+        graph.replace_uses(tensor, value)
+    return placeholder
+
+
+def _fed_type(graph: Graph, tensor: Output) -> DType:
+    dtype = OutputPorts(graph.functions).dtype(tensor)
+    if dtype is not None and dtype.kind not in ("resource", "variant") and not dtype.is_ref:
+        return dtype
+    message = f"{tensor.name} is a {dtype or 'tensor of unknown type'} and cannot be fed"
+    origin = strip_identities(tensor).node
+    while role_of(origin) in (Role.ENTER, Role.SWITCH):
+        origin = strip_identities(origin.inputs[0]).node
+    hint = "feed a tensor that is computed from it"
+    if origin is not tensor.node:
+        hint = f"feed {origin.name}, where it comes from"
+    raise UsageError(message, node=tensor.node, hint=hint)
+
+
+def _message(tensor: Output, frame: Frame) -> str:
+    op = tensor.node.op
+    return f"{tensor.name} is inside the loop {frame.path} and cannot be fed: {op} is part of it"
+
+
+def _require_replaceable(tensor: Output, frame: Frame) -> None:
+    """Raise UsageError for a tensor that makes a loop one."""
+    node = tensor.node
+    if role_of(node) in _STRUCTURE:
+        message = _message(tensor, frame)
+        raise UsageError(message, node=node, hint=f"feed its input, {node.inputs[0].name}")
+    variable = loop_variable(node)
+    if variable is not None:
+        message = _message(tensor, frame)
+        hint = f"feed its first value, {variable.initial.name}"
+        switch = next((use.node for use in node.uses if role_of(use.node) is Role.SWITCH), None)
+        if switch is not None:
+            hint += f", or what the body reads, {switch.name}:1"
+        raise UsageError(message, node=node, hint=hint)
+
+
+def _entered(graph: Graph, value: Output, loop: Frame, dtype: DType) -> Output:
+    """The value as an invariant of a loop."""
+    attrs = dict(loop.enters[0].attrs)
+    attrs.pop(COLOCATION_ATTR, None)
+    attrs |= {"T": dtype, "is_constant": True}
+    name = graph.unique_name(f"{value.node.name}/enter")
+    return graph.create(name, "Enter", (value,), attrs=attrs).output()
+
+
+def _guarded(graph: Graph, value: Output, condition: PathCondition, dtype: DType) -> Output:
+    """The value, live where all decisions of a condition are."""
+    decisions = condition.decisions()
+    if not decisions:
+        return value
+    controls = [_pivot(graph, decision, value.node.name) for decision in decisions]
+    name = graph.unique_name(f"{value.node.name}/live")
+    made = graph.create(name, "Identity", (value,), controls=controls, attrs={"T": dtype})
+    return made.output()
+
+
+def _pivot(graph: Graph, decision: BranchDecision, scope: str) -> Node:
+    """A node that is live where a decision is made; what a Switch forwards need not run."""
+    output, switch = decision.output, decision.output.node
+    if decision.test.branches and role_of(decision.test.source.node) is not Role.LOOP_COND:
+        pred, name = decision.pred, graph.unique_name(f"{scope}/branch")
+        attrs = {"T": OutputPorts(graph.functions).dtype(pred)}
+        if "num_outs" in switch.attrs:
+            attrs["num_outs"] = switch.attrs["num_outs"]
+        op = switch.op.removeprefix("Ref")
+        output = graph.create(name, op, (pred, pred), attrs=attrs).output(output.port)
+    attrs = {"T": OutputPorts(graph.functions).dtype(output)}
+    return graph.create(graph.unique_name(f"{scope}/taken"), "Identity", (output,), attrs=attrs)
