@@ -34,6 +34,7 @@ from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope
 from cfgraph.passes.optimize.calls import LOWERED_ATTR
 from cfgraph.runtime.engine.references import References, dereference
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.straight_line import library_kernel
 
 OutputValues = dict[Output, Any]
 
@@ -119,6 +120,9 @@ class _FunctionalInterpreter:
         op = lookup(node.op)
         if op is not None and issubclass(op, FunctionalOp):
             return self.functional(node, op, inputs)
+        if op is not None and op.calls.kind == "combine":
+            result = library_kernel(node, op, self.instances)(*inputs)
+            return result if isinstance(result, tuple) else (result,)
         if op is not None and op.effects.stateful and op.effects.random:
             self.step.run_inside(node, self.streams)
         return _run_kernel(node, op, inputs, self.step)

@@ -82,8 +82,8 @@ FAMILIES: Final = {
     "functional": (
         "Case DeviceIndex EagerPyFunc FakeParam For If PartitionedCall PyFunc PyFuncStateless "
         "RemoteCall StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile "
-        "SymbolicGradient ToBool While XlaLaunch _Arg _ArrayToList _DeviceArg _DeviceRetval _If "
-        "_ListToArray _Retval _While"
+        "SymbolicGradient ToBool While XlaIf XlaLaunch XlaWhile _Arg _ArrayToList _DeviceArg "
+        "_DeviceRetval _If _ListToArray _Retval _While"
     ),
     "fused": (
         "_FusedBatchNormEx _FusedConv2D _FusedDepthwiseConv2dNative _FusedMatMul "
@@ -320,5 +320,14 @@ FAMILIES: Final = {
     "variables": (
         "Assign AssignAdd AssignSub CountUpTo DestroyTemporaryVariable IsVariableInitialized "
         "TemporaryVariable Variable VariableV2"
+    ),
+    "xla_functions": (
+        "XlaReduce XlaReduceWindow XlaScatter XlaSelectAndScatter XlaVariadicReduce "
+        "XlaVariadicReduceV2 XlaVariadicSort"
+    ),
+    "xla_operations": (
+        "XlaBroadcastHelper XlaConv XlaConvV2 XlaDot XlaDotV2 XlaEinsum XlaGather XlaKeyValueSort "
+        "XlaOptimizationBarrier XlaPad XlaReducePrecision XlaRngBitGenerator XlaSelfAdjointEig "
+        "XlaSharding XlaSort XlaSvd"
     ),
 }

@@ -16,9 +16,9 @@ from cfgraph.ir.units import format_duration
 from cfgraph.limits import DeadlinePassed, timeout_error
 from cfgraph.ops.families.tensor_list import ListGrowth, TensorList
 from cfgraph.ops.opdef.function_bodies import require_bounded
-from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
+from cfgraph.ops.opdef.op import Kernel, Op, is_cluster_call, lookup, numpy_kernel
 from cfgraph.ops.opdef.random_streams import GRAPH
-from cfgraph.runtime.straight_line import KernelBinder, StraightLine, compile_numpy
+from cfgraph.runtime.straight_line import KernelBinder, StraightLine, compile_numpy, library_kernel
 
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CodeCache
@@ -214,8 +214,11 @@ class ClusterRunner:
     ) -> Kernel:
         """The kernel of a cluster call: a callable of the step and the inputs.
 
-        `target` is a device with arrays of its own, None on the host.
+        That of a node that combines elements by functions takes the inputs alone. `target` is a
+        device with arrays of its own, None on the host.
         """
+        if not is_cluster_call(op := lookup(node.op)) and op is not None:
+            return library_kernel(node, op, self._functions(graph))
         cluster = self._cluster(graph, node, target)
         line, name = cluster.line, node.name if self._prefixes_errors else ""
 
@@ -231,16 +234,19 @@ class ClusterRunner:
 
     def _cluster(self, graph: Graph, node: Node, target: ClusterTarget | None) -> Cluster:
         """The cluster of a call; calls of one function on one device share it."""
-        if self._instances is None or self._instances.library != graph.functions:
-            self._instances = FunctionInstances(dict(graph.functions))
+        instances = self._functions(graph)
         func, constant_count = node.attr("function"), len(node.attr("Tconstants"))
-        function = self._instances.get(func.name, func.attrs)
+        function = instances.get(func.name, func.attrs)
         key = function, constant_count, target
         if key not in self.clusters:
-            self.clusters[key] = self._make_cluster(
-                func.name, function, node, self._instances, target
-            )
+            self.clusters[key] = self._make_cluster(func.name, function, node, instances, target)
         return self.clusters[key]
+
+    def _functions(self, graph: Graph) -> FunctionInstances:
+        """The functions of a graph, shared by its calls."""
+        if self._instances is None or self._instances.library != graph.functions:
+            self._instances = FunctionInstances(dict(graph.functions))
+        return self._instances
 
     def _make_cluster(
         self,

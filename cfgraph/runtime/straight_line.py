@@ -30,12 +30,13 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.limits import Limits, check_deadline, current_limits
 from cfgraph.ops.opdef.facts import CallKind
 from cfgraph.ops.opdef.function_bodies import (
+    ScalarFunction,
     called_functions,
     execution_order,
     required_op,
 )
 from cfgraph.ops.opdef.kernel_errors import kernel_error
-from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, bound_kernel
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, bound_kernel, numpy_kernel
 from cfgraph.runtime.program import Program
 from cfgraph.stack_position import frame_variables, is_of_signal_handler
 
@@ -181,30 +182,41 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
         known = bound_kernel(node, op, np)
         if not node.inputs:
             return known
-        unchanged = op.constant_slots(node)
-        constant = sorted(unchanged)
         traced = bound_kernel(node, op, xp) if op.compilation.traceable else None
-
-        def compute(*inputs: Any) -> Any:
-            if (node in static or traced is None) and all(map(is_known, inputs)):
-                return known(*inputs)
-            if traced is None:
-                raise Unsupported(f"{node.op} cannot be traced")
-            for slot in constant:
-                if not is_known(inputs[slot]):
-                    raise Unsupported(f"input {slot} of {node.op} is not a compile-time constant")
-            return traced(
-                *(
-                    xp.asarray(value)
-                    if type(value) is np.ndarray and slot not in unchanged
-                    else value
-                    for slot, value in enumerate(inputs)
-                )
-            )
-
-        return compute
+        return traced_kernel(node, op, xp, known, traced, is_static=node in static)
 
     return bind
+
+
+def traced_kernel(
+    node: Node,
+    op: type[Op],
+    xp: ModuleType,
+    known: Kernel,
+    traced: Kernel | None,
+    *,
+    is_static: bool,
+) -> Kernel:
+    """The kernel that chooses between one over NumPy arrays and one that is traced."""
+    unchanged = op.constant_slots(node)
+    constant = sorted(unchanged)
+
+    def compute(*inputs: Any) -> Any:
+        if (is_static or traced is None) and all(map(is_known, inputs)):
+            return known(*inputs)
+        if traced is None:
+            raise Unsupported(f"{node.op} cannot be traced")
+        for slot in constant:
+            if not is_known(inputs[slot]):
+                raise Unsupported(f"input {slot} of {node.op} is not a compile-time constant")
+        return traced(
+            *(
+                xp.asarray(value) if type(value) is np.ndarray and slot not in unchanged else value
+                for slot, value in enumerate(inputs)
+            )
+        )
+
+    return compute
 
 
 def is_known(value: Any) -> bool:
@@ -235,6 +247,8 @@ def compile_numpy(
         inner = called_functions(node, op, instances)
         if not inner:
             return plain(node, op)
+        if op.calls.kind == "combine":
+            return library_kernel(node, op, instances)
         kernels = plain if op.effects.stateful else pure_kernels(plain)
         return numpy_control_kernel(node, op, [compiled_once(each, kernels) for each in inner])
 
@@ -271,6 +285,27 @@ def numpy_control_kernel(node: Node, op: type[Op], lines: Sequence[StraightLine]
     else:
         kernel = run_call if kind == "call" else run_branch
     return kernel if op.effects.stateful else partial(kernel, None)
+
+
+def combining_kernel(
+    node: Node,
+    op: type[Op],
+    functions: Sequence[FunctionGraph],
+    bodies: Sequence[Callable[..., Any]],
+    xp: ModuleType = np,
+) -> Kernel:
+    """The kernel of a node that combines elements by functions, whose bodies take a step."""
+    pairs = zip(functions, bodies, strict=True)
+    return op.bind_functions(
+        node, xp, [ScalarFunction(function, partial(body, None), xp) for function, body in pairs]
+    )
+
+
+def library_kernel(node: Node, op: type[Op], instances: FunctionInstances) -> Kernel:
+    """The NumPy kernel of a node that combines elements by functions of a library."""
+    functions, plain = called_functions(node, op, instances), pure_kernels(numpy_kernel)
+    lines = [compile_numpy(function, instances, plain) for function in functions]
+    return combining_kernel(node, op, functions, [line.run for line in lines])
 
 
 def branch_number(kind: CallKind, selector: Any, count: int) -> int:

@@ -167,6 +167,8 @@ def tensorflow_messages() -> Any:
     from google.protobuf import descriptor_pool, message_factory
 
     # registers all messages used below
+    from tensorflow.compiler.xla import xla_data_pb2  # noqa: F401
+    from tensorflow.core.example import example_pb2  # noqa: F401
     from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2  # noqa: F401
 
     pool = descriptor_pool.Default()
@@ -199,9 +201,8 @@ def messages(descriptor: Any) -> Iterator[Any]:
 def test_names_numbers_and_types_are_tensorflows(schema: Path, tensorflow_messages: Any) -> None:
     file = importlib.import_module(f"cfgraph.proto.{schema.stem}_pb2").DESCRIPTOR
     for message in messages(file.message_types_by_name.values()):
-        twin = tensorflow_messages(
-            message.full_name.replace("cfgraph.", "tensorflow.", 1)
-        ).DESCRIPTOR
+        package = "xla" if schema.stem.startswith("xla_") else "tensorflow"
+        twin = tensorflow_messages(message.full_name.replace("cfgraph", package, 1)).DESCRIPTOR
         for field in message.fields:
             other = twin.fields_by_number[field.number]
             assert facts(field) == facts(other), field.full_name

@@ -121,6 +121,8 @@ class _GpuNode:
     def kernel(self) -> Kernel:
         """The kernel for inputs that may be on the host or on the GPU."""
         op = self.op
+        if op.calls.kind == "combine":
+            return self._run_on_host
         if op.aliasing.is_identity or op.algebra.shape_only or op.calls.inlined:
             return self.host_kernel
         if not self.node.inputs and not op.effects.stateful:

@@ -37,10 +37,13 @@ from cfgraph.runtime.straight_line import (
     KernelBinder,
     StraightLine,
     branch_number,
+    combining_kernel,
     compile_numpy,
     is_known,
+    library_kernel,
     numpy_control_kernel,
     pure_kernels,
+    traced_kernel,
     traced_kernels,
 )
 
@@ -131,6 +134,10 @@ def jax_line(
                 assigned.update(map(strip_identities, node.inputs))
             return on_lists or ordinary(node, op)
         lines = [jax_line(jax, body, instances, guarded=guarded, weights=weights) for body in inner]
+        if op.calls.kind == "combine":
+            known = library_kernel(node, op, instances)
+            combined = _combination(jax, node, op, inner, lines)
+            return traced_kernel(node, op, jax.numpy, known, combined, is_static=node in static)
         written = frozenset[int]().union(*(line.written for line in lines))
         first = op.calls.first_argument
         assigned.update(strip_identities(node.inputs[first + index]) for index in written)
@@ -162,6 +169,19 @@ def jax_line(
     arguments = enumerate(line.arguments)
     written = frozenset(index for index, each in arguments if each.output() in assigned)
     return JaxLine(line, has_checks, has_loops, written)
+
+
+def _combination(
+    jax: Any,
+    node: Node,
+    op: type[Op],
+    functions: Sequence[FunctionGraph],
+    lines: Sequence[JaxLine],
+) -> Kernel:
+    """The kernel of a node that combines elements by functions, which have no checks."""
+    if any(line.has_checks for line in lines):
+        raise Unsupported(f"{node.op} combines elements by a function that checks", node=node)
+    return combining_kernel(node, op, functions, [line.line.run for line in lines], jax.numpy)
 
 
 def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:

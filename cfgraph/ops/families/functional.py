@@ -69,6 +69,13 @@ class _If(StatelessIf):
     effects = SideEffects(stateful=True)
 
 
+class XlaIf(If):
+    """Conditional of XLA: call one of two functions."""
+
+    signature = "cond: Tcond, inputs: Tin -> output: Tout"
+    attrs = "Tin: list(type) >= 0, Tout: list(type) >= 0, then_branch: func, else_branch: func"
+
+
 class StatelessCase(FunctionalOp):
     """Call the side-effect-free branch with the given index, or the last one if out of range."""
 
@@ -108,6 +115,10 @@ class _While(StatelessWhile):
 
     attrs = "T: list(type) >= 0, cond: func, body: func"
     effects = SideEffects(stateful=True)
+
+
+class XlaWhile(_While):
+    """Loop of XLA: call the body while the condition is true."""
 
 
 class For(FunctionalOp):

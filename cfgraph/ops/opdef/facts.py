@@ -28,7 +28,7 @@ RowOperation = Literal[
 BooleanSemantics = Literal["", "not", "and", "or", "equal", "differ", "truth"]
 ProductRole = Literal["", "computes", "adds", "slices"]
 FileAccess = Literal["", "read", "write"]
-CallKind = Literal["", "if", "case", "while", "for", "call", "gradient", "launch"]
+CallKind = Literal["", "if", "case", "while", "for", "call", "gradient", "launch", "combine"]
 
 
 @dataclass(frozen=True)

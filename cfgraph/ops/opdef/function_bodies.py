@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from types import ModuleType
 from typing import Any, Final
+
+import numpy as np
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
@@ -13,7 +17,15 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import current_limits
-from cfgraph.ops.opdef.op import Op, lookup, row_operation
+from cfgraph.ops.opdef.op import (
+    Elementwise,
+    Op,
+    SameShape,
+    is_a,
+    lookup,
+    row_operation,
+    strip_identities,
+)
 
 # bound on calls in each other, far from the end of Python's stack: a call takes nine frames
 _MAX_CALL_DEPTH: Final = 64
@@ -115,7 +127,7 @@ def called_functions(
 
 def constant_slots(node: Node, op: type[Op], instances: FunctionInstances | None) -> frozenset[int]:
     """The input slots with compile-time values, including slots that called functions require."""
-    if not op.calls.inlined:
+    if not op.calls.inlined or op.calls.kind == "combine":
         return op.constant_slots(node)
     if instances is None:
         return frozenset()
@@ -199,3 +211,49 @@ def loop_invariant_arguments(body: FunctionGraph) -> tuple[bool, ...]:
     """Flags of the loop variables that the body returns unchanged."""
     pairs = zip(body.arguments, body.returns, strict=True)
     return tuple(result == argument.output() for argument, result in pairs)
+
+
+class ScalarFunction:
+    """A function of scalars as one of arrays, element by element; it returns a tuple.
+
+    `operation` is the `function` of the op that computes its only result from its two arguments.
+    """
+
+    def __init__(self, function: FunctionGraph, run: Callable[..., Any], xp: ModuleType) -> None:
+        self.operation = _binary_operation(function)
+        self._count, self._xp = len(function.returns), xp
+        self._run = run
+        if not all(map(_keeps_elements, execution_order(function))):
+            self._run = xp.vectorize(run) if xp is not np else partial(_by_element, run, function)
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        made = self._run(*arrays)
+        results = made if self._count > 1 else (made,)
+        return tuple(self._xp.broadcast_arrays(*results, *arrays)[: self._count])
+
+
+def _binary_operation(function: FunctionGraph) -> Any:
+    """The `function` of the op of the only node between two arguments and a result, or None."""
+    if len(function.returns) != 1 or len(function.arguments) != 2:
+        return None
+    node = strip_identities(function.returns[0]).node
+    operands = {strip_identities(x).node for x in node.inputs}
+    is_all = len(node.inputs) == 2 and operands == {*function.arguments}
+    return required_op(node).function if is_all else None
+
+
+def _keeps_elements(node: Node) -> bool:
+    """True for a node whose results for arrays consist of those for their elements."""
+    is_mapped = is_a(node, Elementwise) or (is_a(node, SameShape) and len(node.inputs) == 1)
+    return is_mapped or not node.inputs
+
+
+def _by_element(run: Callable[..., Any], function: FunctionGraph, *arrays: Any) -> Any:
+    """The results of a function of scalars for each element of NumPy arrays."""
+    operands = np.broadcast_arrays(*arrays)
+    results = [np.empty(operands[0].shape, dtype.numpy) for dtype in function.output_types]
+    for place in np.ndindex(operands[0].shape):
+        made = run(*(x[place] for x in operands))
+        for result, value in zip(results, made if len(results) > 1 else (made,), strict=True):
+            result[place] = value
+    return tuple(results) if len(results) > 1 else results[0]

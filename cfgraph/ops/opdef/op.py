@@ -234,6 +234,11 @@ class Op:
         return lambda step, *inputs: run(step, node, *inputs)
 
     @classmethod
+    def bind_functions(cls, node: Node, xp: ModuleType, functions: Sequence[Any]) -> Kernel:
+        """The kernel of a node that combines elements by the `ScalarFunction`s that it names."""
+        raise TypeError(f"{cls.name} combines nothing")
+
+    @classmethod
     def run(cls, step: Step, node: Node, *inputs: Any) -> Any:
         """Compute the outputs of a stateful node."""
         raise TypeError(f"{cls.name} has no kernel")

@@ -23,7 +23,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, downstream, is_partitioned
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.omitted import FEED_OUTPUTS, find_omission
-from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
+from cfgraph.ops.opdef.op import Kernel, Op, is_cluster_call, lookup, numpy_kernel
 from cfgraph.runtime.engine.references import References
 
 MAX_NAMED_NODES: Final = 5
@@ -256,7 +256,8 @@ def _plan(
         if plan.op.calls.kind:
             device = short_device_name(part.device)
             plan.kernel = clusters.kernel(graph, node, device)
-            plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
+            if is_cluster_call(plan.op):
+                plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
     root, fed_nodes = layouts[graph_frames.root], _replaced_nodes(feeds)
     return Plan(
         part.device,

@@ -120,7 +120,8 @@ class CompilationRules:
 
     def _structural_rejection(self, node: Node, op: type[Op] | None) -> RejectionReason | None:
         """Return a reason that no additional kernel would remove."""
-        if node.op in self.graph.functions or (op is not None and op.calls.kind):
+        is_call = op is not None and op.calls.kind not in ("", "combine")
+        if node.op in self.graph.functions or is_call:
             return RejectionReason("call", f"{node.op} calls a function", {"op": node.op})
         if op is None:
             return RejectionReason("unknown op", f"{node.op} is not registered", {"op": node.op})
