@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from cfgraph.analysis.check_effects import effect_findings
+from cfgraph.analysis.check_gradient_arrays import gradient_array_findings
 from cfgraph.analysis.check_late_enters import late_enter_findings
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource, deadness
 from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
@@ -136,6 +137,7 @@ def _graph_findings(
     targets = list(dict.fromkeys(map(_node, fetches)))
     all_frames = analysis.frames if analysis else frames(graph)
     yield from late_enter_findings(all_frames)
+    yield from gradient_array_findings(all_frames)
     yield from effect_findings(graph, all_frames, analysis, targets, all_run=is_body)
     if analysis and analysis.limits:
         message = "the deadness analysis is incomplete: " + "; ".join(analysis.limits)

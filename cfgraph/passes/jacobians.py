@@ -24,9 +24,10 @@ import numpy as np
 
 from cfgraph.analysis.gradient_paths import carries_gradient
 from cfgraph.analysis.liveness_rules import liveness_rule
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.analysis.verify.verify import require_valid_result
-from cfgraph.errors import UsageError
+from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
@@ -201,6 +202,16 @@ def _writer(graph: Graph, options: _Options, name: str) -> Iterator[_Writer]:
         require_valid_result(graph, name)
 
 
+def _require_outside_loops(graph: Graph, names: Iterable[str]) -> None:
+    graph_frames = frames(graph)
+    for x in map(graph.tensor, names):
+        frame = graph_frames.of_outputs[x.node]
+        if frame is not graph_frames.root:
+            message = f"{x.name} is inside the loop {frame.path}, and a Jacobian is not"
+            hint = "use gradients or a jvp, which are added to the body"
+            raise Unsupported(message, node=x.node, frame=frame.path, hint=hint, code="CFG506")
+
+
 def _first_components(graph: Graph) -> set[str]:
     return {name.split("/", 1)[0] for name in graph.nodes}
 
@@ -218,9 +229,13 @@ class _Writer:
     added: list[Node] = field(default_factory=list)
 
     def replace_arrays(self, names: Collection[str]) -> None:
-        """Replace TensorArrays by lists where possible: all rows would share a gradient array."""
+        """Replace TensorArrays by lists where possible: all rows would share a gradient array.
+
+        Raises Unsupported for a tensor in a loop.
+        """
         graph = self.graph
         lower_for_gradients(graph, ignore_custom=self.options.ignore_custom)
+        _require_outside_loops(graph, names)
         if contains_op(graph, TensorArrayOp):
             nodes = [graph.tensor(name).node for name in names]
             functionalize_lists(graph, liveness_rule(graph, "exact"), {}, nodes)

@@ -11,12 +11,13 @@ zeros.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from cfgraph.analysis.gradient_paths import ActivityAnalysis, GradientFlow, carries_gradient
 from cfgraph.analysis.loops.branch_decisions import PathCondition
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.regions import Region, Regions, regions
 from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.errors import Unsupported, UsageError
@@ -36,6 +37,7 @@ from cfgraph.passes.gradients.conditional_gradient import (
 )
 from cfgraph.passes.gradients.context import GradientContext
 from cfgraph.passes.gradients.custom_gradients import custom_gradient
+from cfgraph.passes.gradients.iteration_scope import IterationScope
 from cfgraph.passes.gradients.scope import GradientScope
 from cfgraph.passes.gradients.stack_gradients import StackGradients
 
@@ -309,16 +311,18 @@ def differentiate(
 ) -> list[Output | None]:
     """Add gradients to a lowered graph, in place; the result is None for an x that no y depends on.
 
-    `loop_rule` adds the gradient of a loop. Raises Unsupported for a node that cannot be
-    differentiated, with the graph unchanged.
+    Tensors of one loop are differentiated in its iterations. `loop_rule` adds the gradient of a
+    loop. Raises Unsupported for a node that cannot be differentiated, with the graph unchanged.
     """
     stacks = StackGradients(graph) if contains_op(graph, StackHandle) else None
     links = {} if stacks is None else stacks.pushes_by_pop()
-    activity = ActivityAnalysis(request.ys, request.xs, request.stops, links)
     graph_regions = regions(graph, links)
-    weights = [weight for weight in request.weights if isinstance(weight, Output)]
-    for x in (*request.ys, *request.xs, *weights):
-        _require_outside_loops(graph_regions, x)
+    frame = _common_frame(graph_regions.frames, request)
+    if frame is not graph_regions.frames.root:
+        # no gradient leaves the iteration
+        back_edges = [node.output() for node in frame.next_iterations]
+        request = replace(request, stops=[*request.stops, *back_edges])
+    activity = ActivityAnalysis(request.ys, request.xs, request.stops, links)
     ctx = GradientContext(
         graph,
         graph_regions.frames,
@@ -331,10 +335,16 @@ def differentiate(
         added_nodes=request.added,
         call_rules=request.call_rules,
     )
-    scope = GradientScope(ctx)
-    reverse = ReverseMode(scope, graph_regions.root, graph_regions, activity, stacks, loop_rule)
     try:
-        return _add_gradients(reverse, request)
+        scope = GradientScope(ctx)
+        if frame is not graph_regions.frames.root:
+            scope = IterationScope(ctx, graph_regions, frame)
+        region = graph_regions.of[frame]
+        reverse = ReverseMode(scope, region, graph_regions, activity, stacks, loop_rule)
+        results = _add_gradients(reverse, request)
+        if isinstance(scope, IterationScope):
+            scope.require_own_arrays()
+        return results
     except Exception:
         ctx.undo()
         raise
@@ -367,13 +377,23 @@ def _reachable_through_loops(graph_regions: Regions, request: GradientRequest) -
     return [x for x in request.xs if activity.is_active(x)]
 
 
-def _require_outside_loops(graph_regions: Regions, x: Output) -> None:
-    frame = graph_regions.frames.of_outputs[x.node]
-    if frame is not graph_regions.frames.root:
-        message = f"{x.name} is inside the loop {frame.path}"
-        exits = ", ".join(node.name for node in frame.exits[:3])
-        hint = f"it has a value per iteration; the loop's results are its Exits: {exits}"
-        raise Unsupported(message, node=x.node, frame=frame.path, hint=hint, code="CFG506")
+def _common_frame(frames: Frames, request: GradientRequest) -> Frame:
+    """The frame of all ys, xs, and weights. Raises Unsupported if they differ."""
+    weights = [weight for weight in request.weights if isinstance(weight, Output)]
+    tensors = (*request.ys, *request.xs, *weights)
+    found = {frames.of_outputs[x.node]: x for x in reversed(tensors)}
+    if len(found) == 1:
+        return next(iter(found))
+    x = next(x for x in tensors if frames.of_outputs[x.node] is not frames.root)
+    frame = frames.of_outputs[x.node]
+    outside = next(item for item in tensors if frames.of_outputs[item.node] is not frame)
+    message = f"{x.name} is inside the loop {frame.path}, and {outside.name} is not"
+    exits = ", ".join(node.name for node in frame.exits[:3])
+    hint = f"it has a value per iteration; the loop's results are its Exits: {exits}"
+    entered = [node.name for node in frame.enters if outside in node.inputs]
+    if entered:
+        hint += f"; inside, {outside.name} is {entered[0]}"
+    raise Unsupported(message, node=x.node, frame=frame.path, hint=hint, code="CFG506")
 
 
 def _initial_gradient(scope: GradientScope, y: Output, weight: Any, guard: PathCondition) -> Output:
