@@ -21,7 +21,13 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.comparison.differences import RunDiff, ValueMismatch
 from cfgraph.comparison.divergence import difference_message
 from cfgraph.comparison.equivalence import ComparisonRunOptions
-from cfgraph.comparison.sample_point import EvaluationPoint, finite_point, sample_point
+from cfgraph.comparison.sample_point import (
+    NORMAL_FLOATS,
+    EvaluationPoint,
+    FloatGenerator,
+    finite_point,
+    sample_point,
+)
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
@@ -29,6 +35,7 @@ from cfgraph.ir.traversal import ancestors
 from cfgraph.runtime.feeds.parse_feeds import CASE_PREFIX, read_feeds, read_npz
 
 _SEED: Final = f"{CASE_PREFIX}seed"
+_HINT: Final = "cfgraph record MODEL -o golden.npz writes golden outputs"
 _ENTRY: Final = re.compile(r"(\d{1,6})/(in|out|dead)/(.+)", re.DOTALL)
 
 
@@ -68,16 +75,14 @@ def read_golden(path: str) -> GoldenOutputs:
             seed = int(value)
         elif entry is None:
             message = f"{key!r} is neither an input nor an output of a case"
-            hint = "cfgraph record MODEL -o golden.npz writes golden outputs"
-            raise InvalidInput(message, path=path, hint=hint, code="CFG030")
+            raise InvalidInput(message, path=path, hint=_HINT, code="CFG030")
         else:
             case = cases.setdefault(int(entry[1]), GoldenCase())
             values = case.inputs if entry[2] == "in" else case.outputs
             values[entry[3]] = None if entry[2] == "dead" else value
     if not cases or sorted(cases) != [*range(len(cases))]:
         message = "the archive has no cases" if not cases else "a case of the archive is missing"
-        hint = "cfgraph record MODEL -o golden.npz writes golden outputs"
-        raise InvalidInput(message, path=path, hint=hint, code="CFG030")
+        raise InvalidInput(message, path=path, hint=_HINT, code="CFG030")
     return GoldenOutputs([cases[number] for number in sorted(cases)], seed)
 
 
@@ -112,7 +117,7 @@ class GoldenRuns:
                 raise UsageError(message, hint=f"record it; recorded are {', '.join(recorded)}")
         no_value = list(fetches)
         for number, case in enumerate(golden.cases):
-            point = self._sampler(golden.seed + number, self._feeds(case))(None)
+            point = self._sampler(golden.seed + number, self._feeds(case))()
             self._require_inputs(point, case)
             values = dict(zip(fetches, self._run(point), strict=True))
             no_value = [name for name in no_value if values[name] is None]
@@ -128,14 +133,13 @@ class GoldenRuns:
     def _run(self, point: EvaluationPoint) -> list[Any]:
         return point.run(self.options.fetches, allow_missing=True)
 
-    def _sampler(self, seed: int, feeds: Mapping[str, Any]) -> Callable[[Any], EvaluationPoint]:
+    def _sampler(self, seed: int, feeds: Mapping[str, Any]) -> Callable[..., EvaluationPoint]:
         """A function that makes the point of a case, for a generator of floats."""
         setting = replace(self.options.setting, feeds=feeds)
         required = [self.graph.tensor(name).node for name in self.options.fetches]
 
-        def sample(floats: Any) -> EvaluationPoint:
-            generators = () if floats is None else (floats,)
-            point = sample_point(self.graph, required, setting, seed, *generators)
+        def sample(floats: FloatGenerator = NORMAL_FLOATS) -> EvaluationPoint:
+            point = sample_point(self.graph, required, setting, seed, floats)
             for node in ancestors(self.graph, required) if point.sampled else ():
                 if is_variable(node) and variable_key(node) in point.sampled:
                     hint = "restore it with --variables, or run --init NODE"

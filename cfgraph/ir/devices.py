@@ -125,17 +125,21 @@ def short_device_names(devices: Iterable[str]) -> str:
 
 def device_ranges(devices: Iterable[str]) -> str:
     """Short names of devices as `--devices` accepts them: `cpu:0,gpu:0-3`."""
-    parts: list[tuple[str, int, int]] = []
+    ranges: list[tuple[str, str, str]] = []
     for name in map(short_device_name, devices):
         kind, _, number = name.rpartition(":")
-        if parts and parts[-1][0] == kind and number == str(parts[-1][2] + 1):
-            parts[-1] = (kind, parts[-1][1], int(number))
+        if ranges and (kind, number) == (ranges[-1][0], _next_number(ranges[-1][2])):
+            ranges[-1] = (*ranges[-1][:2], number)
         else:
-            parts.append((kind, int(number), int(number)))
+            ranges.append((kind, number, number))
     return ",".join(
         f"{kind}:{first}" if first == last else f"{kind}:{first}-{last}"
-        for kind, first, last in parts
+        for kind, first, last in ranges
     )
+
+
+def _next_number(number: str) -> str | None:
+    return str(int(number) + 1) if number.isdecimal() else None
 
 
 def known_devices_hint(request: str, devices: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import (
     DeviceName,
+    device_ranges,
     known_devices_hint,
     merge_device_names,
     parse_devices,
@@ -117,3 +118,13 @@ def test_a_device_that_is_not_there_is_answered_with_those_that_are() -> None:
     known = parse_devices("cpu:0,gpu:0-1")
     assert known_devices_hint("/device:GPU:7", known).endswith("available: cpu:0, gpu:0, gpu:1")
     assert "did you mean 'gpu:" in known_devices_hint("/gpu:7", known)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cpu:0", "cpu:0,gpu:0-3", "gpu:1,gpu:3-4,cpu:0", "/job:w/replica:0/task:0/device:GPU:0-1"],
+)
+def test_ranges_of_devices_are_read_back(text: str) -> None:
+    devices = parse_devices(text)
+    assert device_ranges(devices) == text
+    assert parse_devices(device_ranges(devices)) == devices

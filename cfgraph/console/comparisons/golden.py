@@ -98,11 +98,8 @@ def record(path: str, output: str, runs: ComparedRuns, *, json: bool) -> None:
     note(f"next: cfgraph diff {path} {output}")
 
 
-def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
-    """Compare a model with golden outputs; returns the exit code, 1 if they differ.
-
-    Raises UsageError for options that golden outputs leave no use for.
-    """
+def _require_only_outputs(options: DiffOptions) -> None:
+    """Raise UsageError for an option that golden outputs leave no use for."""
     inputs = options.runs.inputs
     for name, is_set in (
         ("--by", options.by != MATCH_MODES[0]),
@@ -119,6 +116,11 @@ def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
         if is_set:
             message = f"{name} has no use with golden outputs, which have inputs of their own"
             raise UsageError(message, hint=f"remove {name}")
+
+
+def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
+    """Compare a model with golden outputs; returns the exit code, 1 if they differ."""
+    _require_only_outputs(options)
     require_diff_options(DiffOptions(format=options.format))
     golden, source = read_golden(golden_path), read_graph(path, quiet=True)
     runs = options.runs
