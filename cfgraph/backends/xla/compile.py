@@ -24,6 +24,7 @@ from cfgraph.backends.xla.lowering import TRACING_STEP, jax_line, passed_weights
 from cfgraph.backends.xla.tensor_lists import JaxTensorList, UnknownCapacity, largest_lengths
 from cfgraph.backends.xla.transfer import (
     AlignedArguments,
+    ArrayFunction,
     ArrayTransfer,
     HostTransfer,
 )
@@ -131,6 +132,10 @@ class _InContext:
         with xla_context():
             return self._call(*arguments)
 
+    def place(self, array: Any) -> Any:
+        """The array itself."""
+        return array
+
 
 class CompiledFunction:
     """A body compiled for one signature; construction runs it once.
@@ -146,7 +151,7 @@ class CompiledFunction:
     def __init__(
         self,
         layout: FunctionLayout,
-        call: Callable[..., Sequence[Any]],
+        call: ArrayFunction,
         inputs: Sequence[Any],
         transfer: ArrayTransfer | None = None,
         *,
@@ -155,7 +160,8 @@ class CompiledFunction:
         self._transfer, self._layout, self._call = transfer or HostTransfer(), layout, call
         self.is_stored = is_stored
         on_host = isinstance(self._transfer, HostTransfer)
-        self._aligned = AlignedArguments(layout.arguments(inputs)) if on_host else None
+        arguments = layout.arguments(inputs)
+        self._aligned = AlignedArguments(arguments, call.place) if on_host else None
         results = self._computed(inputs)
         if self._aligned is not None:
             self._aligned.stop_if_shared(results)

@@ -80,9 +80,7 @@ class LoadedExecutable:
                 self._jaxlib.result_handler(ArrayType(type_.shape, transferred(type_.dtype)))
                 for type_ in results
             ]
-            self._weights = [
-                self._jaxlib.put(ArrayType(value.shape, value.dtype), value) for value in weights
-            ]
+            self._weights = [self.place(value) for value in weights]
         except NotLoadable:
             raise
         except Exception as error:  # any of them means that jaxlib is another one
@@ -91,10 +89,15 @@ class LoadedExecutable:
             ) from error
         self._arguments, self._results = arguments, results
 
+    def place(self, array: Any) -> Any:
+        """The argument of an aligned array, without a copy."""
+        return self._jaxlib.put(ArrayType(array.shape, array.dtype), array)
+
     def __call__(self, *arguments: Any) -> list[Any]:
         put = self._jaxlib.put
         buffers = [
-            put(type_, value) for type_, value in zip(self._arguments, arguments, strict=True)
+            put(type_, value) if isinstance(value, np.ndarray | np.generic) else value
+            for type_, value in zip(self._arguments, arguments, strict=True)
         ]
         outputs = self._executable.execute_sharded([*buffers, *self._weights])
         computed = outputs.consume_with_handlers(self._handlers)

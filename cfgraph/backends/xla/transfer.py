@@ -38,6 +38,16 @@ class ArrayTransfer(Protocol):
         """Context in which compiled functions run."""
 
 
+class ArrayFunction(Protocol):
+    """A compiled function of arrays."""
+
+    def __call__(self, *arguments: Any) -> Sequence[Any]:
+        """Compute the results."""
+
+    def place(self, array: Any) -> Any:
+        """The argument of an aligned array, whose memory it is: it may be used in each call."""
+
+
 class HostTransfer:
     """Transfer between NumPy and jax on the CPU."""
 
@@ -114,10 +124,11 @@ def _aligned(value: Any) -> Any:
 class AlignedArguments:
     """Reusable aligned arrays for the arguments of one compiled function.
 
-    Runs of several threads at once have their own arrays.
+    Runs of several threads at once have their own arrays. `place` makes the argument of an array.
     """
 
-    def __init__(self, arguments: Sequence[Any]) -> None:
+    def __init__(self, arguments: Sequence[Any], place: Callable[[Any], Any]) -> None:
+        self._place = place
         self._types = [
             (value.shape, value.dtype) if value.nbytes <= _LARGEST else None for value in arguments
         ]
@@ -135,16 +146,17 @@ class AlignedArguments:
             if known is None or (value.nbytes > _SMALL and is_aligned(value)):
                 passed.append(value)
                 continue
-            array = arrays[index]
-            if array is None:
-                array = arrays[index] = aligned_empty(*known)
+            if arrays[index] is None:
+                array = aligned_empty(*known)
+                arrays[index] = array, self._place(array)
+            array, placed = arrays[index]
             np.copyto(array, value)
-            passed.append(array)
+            passed.append(placed)
         return passed, arrays
 
     def stop_if_shared(self, results: Sequence[Any]) -> None:
         """Copy no arguments from now on if a result of a call is one of the arrays of that call."""
-        arrays = [array for known in self._spare for array in known if array is not None]
+        arrays = [pair[0] for known in self._spare for pair in known if pair is not None]
         if shares_memory(results, arrays):
             self._types = [None] * len(self._types)
             self._spare.clear()

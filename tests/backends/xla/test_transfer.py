@@ -34,7 +34,7 @@ def test_an_empty_array_is_aligned(shape: tuple[int, ...]) -> None:
 
 def test_arguments_are_copied_unless_aligned() -> None:
     small, large, fits = unaligned(4), unaligned(COUNT), aligned_empty((COUNT,), FLOAT32)
-    aligned = AlignedArguments([small, large, fits])
+    aligned = AlignedArguments([small, large, fits], np.asarray)
     passed, _ = aligned.acquire([small, large, fits])
     assert passed[2] is fits
     for array, value in zip(passed[:2], (small, large), strict=True):
@@ -44,7 +44,7 @@ def test_arguments_are_copied_unless_aligned() -> None:
 
 
 def test_calls_at_once_have_arrays_of_their_own() -> None:
-    aligned = AlignedArguments([unaligned(4)])
+    aligned = AlignedArguments([unaligned(4)], np.asarray)
     (first,), arrays = aligned.acquire([unaligned(4)])
     (second,), _ = aligned.acquire([unaligned(4)])
     assert first is not second
@@ -55,7 +55,7 @@ def test_calls_at_once_have_arrays_of_their_own() -> None:
 
 def test_arguments_are_not_copied_if_a_result_is_one_of_the_copies() -> None:
     value = unaligned(4)
-    aligned = AlignedArguments([value])
+    aligned = AlignedArguments([value], np.asarray)
     passed, arrays = aligned.acquire([value])
     aligned.release(arrays)
     aligned.stop_if_shared([passed[0].copy()])
