@@ -306,7 +306,12 @@ class GradOptions(OptionGroup):
 
     ys: Annotated[
         list[str],
-        repeatable("--ys", "LIST", "Tensors to differentiate, separated by commas."),
+        repeatable(
+            "--ys",
+            "LIST",
+            "Tensors to differentiate, separated by commas; NAME[INDEX], such as logits[:, 3], "
+            "for a slice.",
+        ),
     ] = field(default_factory=list)
     xs: Annotated[
         list[str],

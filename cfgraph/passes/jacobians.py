@@ -33,11 +33,12 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.names import name_list, unused_name
+from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import upstream
 from cfgraph.ops.families.resource_variables import declared_shape
 from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
 from cfgraph.ops.opdef.op import contains_op
-from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.derivatives import (
     UNCONNECTED,
     DerivativeRequest,
@@ -135,7 +136,7 @@ def jvp(
     shape and type. Other arguments and errors are those of `jacobian`.
     """
     ys, xs = name_list(ys), name_list(xs)
-    _require_per_x(tangents, xs, "tangents")
+    _require_per_x(graph, tangents, xs, "tangent")
     options = _Options(name_list(stop_gradients), unconnected, ignore_custom)
     with _writer(graph, options, "jvp") as writer:
         return writer.results(writer.jvp(ys, xs, tangents), ys)
@@ -157,7 +158,7 @@ def hvp(
     shape and type. Other arguments and errors are those of `jacobian`.
     """
     xs = name_list(xs)
-    _require_per_x(vectors, xs, "vectors")
+    _require_per_x(graph, vectors, xs, "vector")
     options = _Options(name_list(stop_gradients), unconnected, ignore_custom)
     with _writer(graph, options, "hvp") as writer:
         gradients = writer.gradients(name_list(ys), xs)
@@ -173,10 +174,29 @@ def _require_valid_loop(mode: str, rows_in_flight: int) -> None:
         raise UsageError(message, hint="use 1 to run one pass after the other")
 
 
-def _require_per_x(values: Sequence[Any], xs: Sequence[str], what: str) -> None:
+def _require_per_x(graph: Graph, values: Sequence[Any], xs: Sequence[str], what: str) -> None:
+    """Raise UsageError unless there is a value for each x, of its shape if that is known."""
+    require_graph(graph)
     if len(values) != len(xs):
-        message = f"{len(values)} {what} for {len(xs)} xs, expected one per x"
+        message = f"{len(values)} {what}s for {len(xs)} xs, expected one per x"
         raise UsageError(message, hint="use None for ones")
+    shapes = infer_shapes(graph)
+    for x, value in zip(map(graph.tensor, xs), values, strict=True):
+        if value is None:
+            continue
+        is_name = isinstance(value, str)
+        shape = shapes[graph.tensor(value)] if is_name else Shape(np.shape(value))
+        expected = _shape_of_value(x, shapes)
+        try:
+            expected.merge(shape)
+        except ValueError:
+            message = f"the {what} of {x.name} has shape {shape}, expected {expected}"
+            raise UsageError(message, node=x.node) from None
+
+
+def _shape_of_value(x: Output, shapes: StaticShapes) -> Shape:
+    """The static shape of a tensor, or of the variable of a handle."""
+    return declared_shape(x) if x.dtype and x.dtype.kind == "resource" else shapes[x]
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +401,7 @@ class _Rows:
         shapes, count = infer_shapes(graph), 0
         for name in names:
             x = graph.tensor(name)
-            shape = declared_shape(x) if x.dtype and x.dtype.kind == "resource" else shapes[x]
+            shape = _shape_of_value(x, shapes)
             sizes = [size for size in shape if size is not None] if shape.is_full else None
             if sizes is None:
                 return None

@@ -481,3 +481,78 @@ def test_a_faulty_node_elsewhere_is_reported_for_every_order(command: Any) -> No
     for order in ("1", "2"):
         done = command("grad", "-", "--ys", "y", "--order", order, "-o", "-", stdin=text.encode())
         assert (done.code, "_SwitchN reads 2 inputs" in done.err) == (3, True)
+
+
+SOFTMAX = """
+x = Placeholder() {dtype=float32, shape=[2,3]}
+p = Softmax(x)
+exponential = Exp(x)
+axis = Const() {dtype=int32, value=int32[1]:[1]}
+total = Sum(exponential, axis) {keep_dims=true}
+share = RealDiv(exponential, total)
+probabilities = Identity(p)
+"""
+
+
+@pytest.fixture
+def softmax(tmp_path: Path) -> Path:
+    path = tmp_path / "softmax.graph"
+    path.write_text(SOFTMAX)
+    return path
+
+
+@pytest.mark.parametrize("index", ["[:, 1]", "[..., 1]", "[:,-2]", "[0:2, 1]"])
+def test_a_y_may_be_a_slice(index: str, command: Any, softmax: Path) -> None:
+    import numpy as np
+
+    made = command("grad", softmax, "--ys", f"probabilities{index}, x", "--xs", "x", "--check")
+    assert (made.code, "constant sum" in made.err) == (0, False), made.err
+    assert "gradients of probabilities/slice:0, x:0" in made.err
+    x = np.array([[0.1, 0.2, 0.3], [1, 0, -1]])
+    p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    want = p[:, 1:2] * (np.eye(3)[1] - p) + 1
+    feed = ("--feed", f"x={x.tolist()}", "--expect", f"gradients/x={want.tolist()}")
+    done = command("run", "-", *feed, stdin=made.data)
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("index", "reported"),
+    [
+        ("[:, 3]", "index 3 is out of bounds"),
+        ("[0, 0, 0]", "3 dimensions are sliced"),
+        ("[", "no valid index"),
+        ("[x]", "no valid index"),
+        ("[0.5]", "no valid index"),
+        ("[True]", "no valid index"),
+        ("[0] + 1", "no valid index"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_2(
+    index: str, reported: str, command: Any, softmax: Path
+) -> None:
+    done = command("grad", softmax, "--ys", f"probabilities{index}", "--xs", "x")
+    assert (done.code, reported in done.err) == (2, True), done.err
+
+
+def test_an_x_is_no_slice(command: Any, softmax: Path) -> None:
+    done = command("grad", softmax, "--ys", "p", "--xs", "x[:, 1]")
+    assert (done.code, "slice its gradient" in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize("y", ["probabilities", "share"])
+def test_a_sum_that_is_constant_is_warned_of(y: str, command: Any, softmax: Path) -> None:
+    done = command("grad", softmax, "--ys", y, "--xs", "x")
+    assert done.code == 0
+    assert f"warning: the elements of {y}:0 have a constant sum" in done.err
+    assert f"--ys '{y}[:, 0]'" in done.err
+    weighted = command("grad", softmax, "--ys", y, "--xs", "x", "--grad-ys", "x")
+    assert "constant sum" not in weighted.err
+    assert "constant sum" not in command("grad", softmax, "--ys", "total", "--xs", "x").err
+
+
+def test_a_weight_of_another_shape_names_the_option(command: Any, line: Path) -> None:
+    done = command("grad", line, "--ys", "loss", "--xs", "x", "--grad-ys", "[1,2,3]")
+    assert done.code == 2
+    assert "--grad-ys" in done.err
+    assert "of its y, loss:0" in done.err

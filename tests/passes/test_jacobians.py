@@ -205,6 +205,12 @@ def test_a_tangent_per_x_is_required() -> None:
         cfgraph.jvp(small_graph(), ["y:0"], [X, W], [None])
 
 
+@pytest.mark.parametrize("product", [cfgraph.jvp, cfgraph.hvp])
+def test_a_tangent_of_another_shape_is_refused(product: Any, recorded: Any) -> None:
+    with pytest.raises(UsageError, match=r"of w:0 has shape \[2,3\], expected \[3,3\]"):
+        product(load("softmax"), [Y], [W], [recorded["x"]])
+
+
 def test_a_pass_that_draws_random_numbers_is_refused_and_changes_nothing() -> None:
     graph = cfgraph.loads(b"""
 x = Placeholder() {dtype=float32, shape=[2]}

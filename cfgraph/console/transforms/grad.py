@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from cfgraph.analysis.constant_sums import normalizing_node
 from cfgraph.analysis.gradient_paths import default_xs
 from cfgraph.analysis.summary import sinks
 from cfgraph.cli.option_groups import extended_group
@@ -32,6 +33,7 @@ from cfgraph.console.transforms.grad_report import (
     added_gradients,
     print_gradients,
 )
+from cfgraph.console.transforms.sliced_tensors import named_tensor
 from cfgraph.console.transforms.transform import PassResult
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
@@ -210,7 +212,21 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
             found = "no x has a gradient: nothing is written (--unconnected zero writes zeros)"
             return [f"warning: {text}" for text in [*listed, found]]
         warnings = [f"warning: {text}" for text in added.warnings] if self.options.xs else []
-        return [*warnings, *self._ignored()]
+        return [*warnings, *self._constant_sums(), *self._ignored()]
+
+    def _constant_sums(self) -> Iterator[str]:
+        """The ys whose sum is constant, so that its gradient is zero."""
+        if self.options.grad_ys or requested_kind(self.options) in ("jacobian", "jvp"):
+            return
+        for name in self.report.ys:
+            node = normalizing_node(self.graph.tensor(name))
+            if node is not None:
+                base = name.removesuffix(":0")
+                yield (
+                    f"warning: the elements of {name} have a constant sum ({node.op} {node.name}), "
+                    f"whose gradient is zero; select one (--ys '{base}[:, 0]'), weight them "
+                    "(--grad-ys), or add the --jacobian"
+                )
 
     def _ignored(self) -> Iterator[str]:
         """The custom gradients that were replaced by those of the ops."""
@@ -270,6 +286,10 @@ def _ys_and_xs(
         likely = ", ".join([*names.outputs] or [item.name for item in sinks(graph)[:3]])
         hint = f"use --ys; outputs of the graph: {likely}" if likely else None
         raise UsageError("nothing to differentiate", hint=hint)
+    sliced = next((text for text in request.xs if "[" in text), None)
+    if sliced is not None:
+        message = f"--xs {sliced!r} names a slice, on which no y depends"
+        raise UsageError(message, hint="name the tensor, and slice its gradient")
     xs = _tensors(graph, request.xs, names.inputs) or default_xs(graph)
     if not xs:
         message = (
@@ -280,8 +300,12 @@ def _ys_and_xs(
 
 
 def _tensors(graph: Graph, texts: Sequence[str], names: Mapping[str, str]) -> list[Output]:
-    """Resolve lists of names, which may be those of a signature."""
-    return [graph.tensor(names.get(name, name)) for name in dict.fromkeys(split_names(texts))]
+    """Resolve lists of names, which may be those of a signature, and have an index."""
+    parts = [text.partition("[") for text in dict.fromkeys(split_values(texts)) if text]
+    return [
+        named_tensor(graph, names.get(name, name), bracket + index)
+        for name, bracket, index in parts
+    ]
 
 
 def _y_weights(graph: Graph, ys: list[Output], texts: list[str]) -> list[Any] | None:

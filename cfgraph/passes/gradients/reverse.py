@@ -424,8 +424,9 @@ def _shaped_as(scope: GradientScope, y: Output, weight: Output) -> Output:
     except ValueError:
         if {*(expected.dims or ()), *(actual.dims or ())} == {1}:
             return scope.Reshape(weight, scope.shape(y))
-        message = f"grad_ys for {y.name} has shape {actual}, expected {expected}"
-        raise UsageError(message, node=y.node) from None
+        message = f"grad_ys (--grad-ys) for {y.name} has shape {actual}, expected {expected}"
+        hint = f"an upstream gradient has the shape of its y, {y.name}"
+        raise UsageError(message, node=y.node, hint=hint) from None
 
 
 def _named_gradient(reverse: ReverseMode, x: Output, zeros: bool) -> Output | None:
