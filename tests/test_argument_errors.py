@@ -200,3 +200,9 @@ def test_a_report_that_no_engine_added_is_an_error() -> None:
     session.run("y", {"x": 1.0})
     with pytest.raises(UsageError, match="the run has no report 'nope'"):
         session.report("nope")
+
+
+def test_a_run_of_nothing_names_what_it_could_fetch() -> None:
+    with pytest.raises(UsageError, match="nothing to fetch or to run") as caught:
+        Session(_named_graph().graph).run()
+    assert caught.value.hint == "name a fetch or a target; nothing reads y"

@@ -78,6 +78,8 @@ if TYPE_CHECKING:
 
 MAX_LISTED: Final = 20
 _MAX_SIGNATURE: Final = 88
+# elements of a tensor with one value, of which --full prints no more
+_MAX_SPLAT: Final = 1 << 20
 
 
 def print_summary(
@@ -214,8 +216,13 @@ def _node_rows(view: GraphView, node: Node, full: bool, deadness: bool) -> Itera
 
 
 def _tensor_text(tensor: TensorValue, full: bool) -> str:
-    text = value_text(tensor.array, full)
+    text = value_text(tensor.array, full and not _is_large_splat(tensor))
     return f"{value_type(tensor.array)} {text}" if "\n" not in text else f"\n{text}"
+
+
+def _is_large_splat(tensor: TensorValue) -> bool:
+    """True for a tensor that repeats one element so often that no file has all of them."""
+    return tensor.array.size > _MAX_SPLAT and not any(tensor.array.strides)
 
 
 class InputReport(Record):
@@ -264,7 +271,7 @@ def _node_report(view: GraphView, node: Node, full: bool, deadness: bool) -> Sho
         ],
         [reader.name for reader in node.control_readers],
         {
-            name: value_report(value.array, full)
+            name: value_report(value.array, full and not _is_large_splat(value))
             if isinstance(value, TensorValue)
             else printer.value_text(value)
             for name, value in sorted(node.attrs.items())

@@ -16,7 +16,7 @@ from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import calls_of
 from cfgraph.ir.names import did_you_mean, first_names
-from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
@@ -92,6 +92,9 @@ class Fetches:
             return fetched_tensor(self.graph, complete)
         except UsageError as error:
             hint = did_you_mean(name, self.names) or _body_node_hint(self.graph, complete)
+            if not hint and self.names and node_name(complete) not in self.graph:
+                outputs = first_names([*self.names], _MAX_OMITTED)
+                hint = f"outputs of the signature: {outputs}; {error.hint}"
             error.hint = hint or error.hint
             node = self.graph.nodes.get(error.node or "")
             if node is not None and registry.output_count(node) == 0:

@@ -463,3 +463,17 @@ def test_functions_have_one_shape_in_json(command: Any, graphs: Path) -> None:
         command("show", path, *words, "--json").json["result"] for words in ([], ["--functions"])
     )
     assert summary["functions"] == section["functions"]
+
+
+def test_a_large_tensor_of_one_value_is_elided_always(command: Any, tmp_path: Path) -> None:
+    graph = Graph()
+    value = TensorValue(np.broadcast_to(np.float32(7), (2, 1 << 20)))
+    graph.add("Const", name="c", dtype=dtypes.float32, value=value)
+    cfgraph.save(graph, tmp_path / "g.pb")
+    assert (tmp_path / "g.pb").stat().st_size < 200
+    show = ("show", tmp_path / "g.pb")
+    assert len(command(*show, "--node", "c", "--full").out) < 1000
+    (node,) = command(*show, "--node", "c", "--full", "--json").json["result"]["nodes"]
+    assert node["attrs"]["value"]["elided"]
+    command(*show, "--model-explorer", tmp_path / "g.json")
+    assert '"float32[2,1048576]"' in (tmp_path / "g.json").read_text()

@@ -312,3 +312,13 @@ def test_variables_of_a_frozen_graph_provide_the_names_alone(
     functions = command("show", frozen).out.partition("\nfunctions\n")[2].partition("\n\n")[0]
     assert "(8 tensors) -> (while_identity: bool)" in functions
     assert max(map(len, functions.splitlines())) < 130
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("yy", "did you mean 'y'?"), ("nope", "outputs of the signature: label, y")]
+)
+def test_an_unknown_fetch_of_a_model_hints_at_names_of_the_signature(
+    name: str, hint: str, command: Any, fixtures: Path
+) -> None:
+    done = command("run", fixtures / "saved_model", "--fetch", name)
+    assert (done.code, f"hint: {hint}" in done.err) == (2, True), done.err

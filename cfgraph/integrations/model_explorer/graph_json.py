@@ -30,6 +30,8 @@ from cfgraph.ir.text.printer import AttrPrinter
 _ARGUMENTS_LABEL: Final = "GraphInputs"
 _RESULTS_LABEL: Final = "GraphOutputs"
 _MAX_TEXT: Final = 400
+# elements of a tensor whose first ones are shown; of a larger one, the type alone
+_MAX_DECODED: Final = 1 << 20
 _CONTROL: Final = "control"
 
 
@@ -128,8 +130,12 @@ class _ViewWriter:
         if view.is_analyzable and not view.name:
             yield _attr("live", view.liveness[node].text)
         for name, value in sorted(node.attrs.items()):
-            is_tensor = isinstance(value, TensorValue)
-            text = value_text(value.array) if is_tensor else self.printer.value_text(value)
+            if not isinstance(value, TensorValue):
+                text = self.printer.value_text(value)
+            elif (value.shape.elements or 0) > _MAX_DECODED:
+                text = f"{value.dtype}{value.shape}"
+            else:
+                text = value_text(value.array)
             yield _attr(name, text)
 
     def _edges(self, node: Node, ids: Mapping[Node, str]) -> Iterator[dict[str, str]]:

@@ -18,7 +18,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
-from cfgraph.ir.names import name_list, require_names, unused_name
+from cfgraph.ir.names import first_names, name_list, require_names, unused_name
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import out_of_memory_error
@@ -172,6 +172,7 @@ def _is_free_constant(node: Node) -> bool:
 
 
 _MAX_RESOLVED: Final = 32
+_MAX_LISTED: Final = 4
 
 
 class NameResolver:
@@ -251,7 +252,9 @@ def _resolve_roots(
     nodes = tuple(graph[name.removeprefix("^")] for name in [*fetched_nodes, *targets])
     if not tensors and not nodes:
         message = "nothing to fetch or to run"
-        raise UsageError(message, hint="name at least one fetch or target")
+        unread = [node.name for node in graph if not node.uses]
+        hint = f"name a fetch or a target; nothing reads {first_names(unread, _MAX_LISTED)}"
+        raise UsageError(message, hint=hint)
     return tensors, nodes
 
 
