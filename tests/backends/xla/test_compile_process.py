@@ -206,6 +206,31 @@ def test_constants_are_not_copied_into_the_executable(tmp_path: Path) -> None:
     assert file.stat().st_size < values[0].nbytes
 
 
+# Unique cannot be traced, so that it needs the elements of the table
+ELEMENTS = """
+x = Placeholder() {{dtype=int32, shape=[]}}
+y = XlaLaunch(x) {{Tconstants=(), Targs=(int32), Nresources=0, Tresults=(int32), function=@f}}
+
+function f(x: int32) -> (y: int32) {{
+  table = Const() {{dtype=int32, value=int32[20000]:{0}}}
+  unique = Unique(table:output:0) {{T=int32, out_idx=int32}}
+  sum = AddV2(x, unique:y:0) {{T=int32}}
+  return y = sum:z:0
+}}
+"""
+
+
+def test_an_executable_that_contains_a_constant_is_of_no_other_graph(folder: Path) -> None:
+    for element in (3, 4, 3):
+        text = ELEMENTS.format([element] * 19_999 + [1])
+        options = {"engine": "xla", "cache": CodeCache(folder=folder)}
+        run = Session(cfgraph.loads(text.encode(), "graph"), **options)
+        (y,) = run.run("y", {"x": 10})
+        assert list(y) == [10 + element, 11]
+        (cluster,) = run.cluster_runner.clusters.values()
+        assert (cluster.compiled_times, cluster.fused) == (1, 0)
+
+
 WITH_JAX = """
 import sys
 first, second = sys.argv[1:]
