@@ -79,7 +79,7 @@ def rules(address: Address) -> tuple[Rule, ...]:
         Rule(page, f"(?:{text})?({anchor})", choose(text, "") + _REST)
         for page, text, anchor in (
             ("README.md", _NO_RELEASE, "`cfgraph examples DIR`"),
-            ("docs/README.md", _NO_RELEASE, "Each picture"),
+            ("docs/README.md", _NO_RELEASE, "Each picture of"),
             (_INSTALL, _NO_RELEASE, "The distribution is called"),
             (_INSTALL, _HOOKS, "\n```yaml\nrepos"),
             (_CI, _ACTION, "\n```yaml\n# .github"),
