@@ -8,8 +8,9 @@ Passes     lower, functionalize, place, partition, cluster, extract, optimize, f
            Pipeline runs several passes from a text; transform applies a function of your own, and
            verifies the result
 Limits     limited sets a timeout and other limits in a `with` block
-Runs       Session; Taps for arrays per iteration; restore and save_variables for checkpoints;
-           CostModel and read_costs for virtual time; Processes and Ray for runs on several workers
+Runs       Session; Taps, with a TappedTensor per tensor, for arrays per iteration; restore and
+           save_variables for checkpoints; CostModel and read_costs for virtual time; Processes and
+           Ray for runs on several workers
 Analysis   check, diff; compare runs two graphs with the same inputs
 Errors     CfgraphError and its subclasses UsageError, InvalidInput, Unsupported, ExecutionError,
            RunTimeout, WorkerLost, ValuesDiffer

@@ -113,7 +113,10 @@ def _explain_code(code: str, json: bool, color: Color) -> None:
     from cfgraph.cli.json_output import print_document
     from cfgraph.cli.output import page
 
-    entry = find_code(code) if re.fullmatch(r"(?i)cfg\w*", code) else _code_about(code)
+    is_code = re.fullmatch(r"(?i)cfg\w*", code) is not None
+    if not is_code and not os.path.exists(code) and _explain_message(code, json, color):
+        return
+    entry = find_code(code) if is_code else _code_about(code)
     if json:
         from cfgraph.console.explanations.answers import ExplainResult
 
@@ -123,6 +126,28 @@ def _explain_code(code: str, json: bool, color: Color) -> None:
     out.heading(f"{entry.code}  {entry.title}", entry.level)
     out.paragraph(f"  {entry.explanation}")
     out.paragraph(f"  {entry.fix}", "green")
+
+
+def _explain_message(message: str, json: bool, color: Color) -> bool:
+    """Print the page about an error text of TensorFlow; False if there is none."""
+    from cfgraph.analysis.message_pages import find_message_page
+    from cfgraph.cli.json_output import print_document
+    from cfgraph.cli.output import page
+
+    found = find_message_page(message)
+    if found is None:
+        return False
+    if json:
+        from cfgraph.console.explanations.answers import ExplainResult
+
+        print_document(ExplainResult(message=found))
+        return True
+    out = page(color)
+    out.heading(found.title, found.page)
+    out.line()
+    for line in found.text.split("\n"):
+        out.line(line)
+    return True
 
 
 def _code_about(words: str) -> Code:

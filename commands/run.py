@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cfgraph.cli import options
@@ -20,8 +21,11 @@ from cfgraph.cli.run_options import (
 from cfgraph.cli.transform_options import FetchOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from cfgraph.console.ci_formats import CiReport
     from cfgraph.console.picture.pages import RunPage
+    from cfgraph.console.signatures import SignatureNames
 
 # the options that most users need
 FIRST = ("feed", "fetch", "expect", "out", "tap", "trace", "html", "json")
@@ -52,7 +56,7 @@ def main(
     page_type, ci_report = _page_type(observers), _ci_report(printing, results)
     source = read_graph(graph)
     request = resolve_request(source, feeds, fetches, model, results, limits, clock)
-    taps = requested_taps(request, observers, printing)
+    taps = requested_taps(request, observers, printing, _state_labels(observers))
     with StagedFiles() as files:
         opened = request.open_files(files)
         state = request.state(source)
@@ -64,6 +68,17 @@ def main(
     explained = engine.explain_engine
     print_outcome(source, outcome, observed, printing, ci_report, explains_engine=explained)
     raise options.Exit(outcome.exit_code)
+
+
+def _state_labels(
+    observers: ObserverOptions,
+) -> Callable[[SignatureNames], Mapping[str, str]] | None:
+    """The labels of the tensors that --tap-state prints, or None without the option."""
+    if not observers.tap_state:
+        return None
+    from cfgraph.console.views.loop_views import state_labels
+
+    return partial(state_labels, loops=observers.tap_state)
 
 
 def _page_type(observers: ObserverOptions) -> type[RunPage] | None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from cfgraph.analysis.explain import Explanation, UnconditionalWork
 from cfgraph.analysis.findings import Code
 from cfgraph.analysis.loops.loop_state import LoopStateVariable
+from cfgraph.analysis.message_pages import MessagePage
 from cfgraph.console.documents import CompilationReport, Module
 from cfgraph.reports import (
     Count,
@@ -134,6 +135,7 @@ class ExplainResult(DocumentResult, command="explain"):
     """The answer: about a code, a node, a loop, a pair, edges between frames, or a module."""
 
     code: Maybe[Code] = None
+    message: Maybe[MessagePage] = None  #: The page about an error text of TensorFlow.
     node: Maybe[NodeReport] = None
     loop: Maybe[LoopReport] = None
     pair: Maybe[PairReport] = None

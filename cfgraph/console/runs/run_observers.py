@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.loops.frames import frames
@@ -29,9 +29,9 @@ from cfgraph.console.runs.run_memory import print_memory
 from cfgraph.console.runs.run_request import RunRequest, TraceFile
 from cfgraph.console.runs.run_times import requested_times
 from cfgraph.console.runs.timeline import Timeline
+from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.taps import NonfiniteTap, TapPrinter, complete_pattern
 from cfgraph.console.values import summary_text
-from cfgraph.console.views.loop_views import find_loop
 from cfgraph.errors import UsageError
 from cfgraph.extensions import NODE_DATA, extension
 from cfgraph.ir.devices import device_label
@@ -307,22 +307,20 @@ def _percent_text(share: int, whole: int) -> str:
 
 
 def requested_taps(
-    request: RunRequest, options: ObserverOptions, printing: PrintOptions
+    request: RunRequest,
+    options: ObserverOptions,
+    printing: PrintOptions,
+    state_labels: Callable[[SignatureNames], Mapping[str, str]] | None,
 ) -> TapPrinter | None:
-    """The observer of `--tap` and `--tap-state`, if used.
+    """The observer of `--tap` and `--tap-state`, if used; `state_labels` finds the variables.
 
     Raises UsageError for a pattern that matches no node, and for a name of no loop.
     """
-    if not options.tap and not options.tap_state:
+    if not options.tap and state_labels is None:
         return None
     spec, stream, names = request.spec, printing.values_stream, request.names
     completed = [complete_pattern(pattern, names.nodes.in_run) for pattern in options.tap]
-    loops = [find_loop(names, name) for name in options.tap_state]
-    labels = {
-        tensor: f"{variable.index} {variable.name}"
-        for loop in loops
-        for tensor, variable in loop.state.items()
-    }
+    labels = state_labels(names) if state_labels else {}
     patterns = [*completed, *labels]
     return TapPrinter(spec.graph, patterns, stream, printing.full, spec.feeds, labels)
 

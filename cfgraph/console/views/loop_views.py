@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frame import Frame
@@ -124,3 +125,15 @@ def find_loop(names: SignatureNames, subject: str) -> LoopView:
     paths = [frame.path for frame in view.frames.all[1:]]
     hint = did_you_mean(complete, paths) or f"loops of the graph: {first_names(paths, _MAX_PATHS)}"
     raise UsageError(f"no loop {complete!r} in the graph", hint=hint if paths else None)
+
+
+def state_labels(names: SignatureNames, loops: Iterable[str]) -> dict[str, str]:
+    """The variables of loops: index and name by the tensors that an iteration reads.
+
+    Raises UsageError for a name of no loop.
+    """
+    return {
+        tensor: f"{variable.index} {variable.name}"
+        for name in loops
+        for tensor, variable in find_loop(names, name).state.items()
+    }

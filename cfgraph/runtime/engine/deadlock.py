@@ -216,15 +216,30 @@ MISSING_VALUE_CODE: Final = "CFG707"
 
 def explain_dead_fetch(state: QuiescentState, output: Output) -> ExecutionError:
     """The error of a dead fetch, naming the node that killed it."""
-    merge = joining_merge(output.node)
-    fetch = "" if merge is None else f"fetch {merge.name}:0, which joins the branches, or "
+    tracer = _DeadnessTracer(state, output.node)
     return ExecutionError(
-        f"{output.name} is dead: {_DeadnessTracer(state, output.node).explain(output)}",
+        f"{output.name} is dead: {tracer.explain(output)}",
         node=output.node,
         device=state.executor_of[output.node].device,
-        hint=f"{fetch}feed the predicate differently",
+        hint=f"{_merge_hint(list(tracer.path))}feed the predicate differently",
         code="CFG702",
     )
+
+
+def _merge_hint(path: Sequence[Node]) -> str:
+    """The Merge to read instead of a tensor in a branch, which a path of dead nodes leads to."""
+    merges = ((index, joining_merge(node)) for index, node in enumerate(path))
+    index, merge = next((item for item in merges if item[1] not in (None, *path)), (0, None))
+    if merge is None:
+        return ""
+    name = f"{merge.name}:0, which joins the branches"
+    if not index:
+        return f"fetch {name}, or "
+    names = [item.name for item in path[: index + 1]]
+    if len(names) > MAX_LISTED_REASONS:
+        names[2:-2] = ["…"]
+    reader = path[index - 1].name
+    return f"on the path {' ← '.join(names)}, let {reader} read {name}; or "
 
 
 def explain_missing_fetch(state: QuiescentState, output: Output) -> ExecutionError:
@@ -258,12 +273,12 @@ class _DeadnessTracer:
     def __init__(self, state: QuiescentState, node: Node) -> None:
         self.state = state
         self.current = state.root(node)
+        self.path: dict[Node, None] = {}
 
     def explain(self, output: Output) -> str:
         """The cause of a dead output, followed through dead inputs to a Switch that ran."""
-        seen: set[Node] = set()
-        while output.node not in seen:
-            seen.add(output.node)
+        while output.node not in self.path:
+            self.path[output.node] = None
             plan = self.state.plan(output.node)
             if plan is None:
                 break

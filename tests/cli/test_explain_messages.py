@@ -1,0 +1,86 @@
+"""Error texts of TensorFlow as the argument of `explain`, and the hint of a dead fetch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from cfgraph.cli.json_output import schema
+from tests.command_fixtures import Command
+
+# the loss is read before the Merge that joins the branches
+BYPASSED = """
+x = Placeholder() {dtype=float32, shape=[]}
+p = Placeholder() {dtype=bool, shape=[]}
+switch = Switch(x, p)
+head = Neg(switch:1)
+other = Identity(switch)
+merge = Merge(head, other)
+loss = Square(head)
+total = AddV2(merge, loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("Retval[0] does not have value", "Retval[0] does not have value"),
+        ("InvalidArgumentError: Retval[3] does not have value", "Retval[0] does not have value"),
+        ("an empty array", "An empty array in place of a value"),
+        (
+            "Attempting to use uninitialized value dense/kernel",
+            "Attempting to use uninitialized value",
+        ),
+        ("inputs from different frames", "The node has inputs from different frames"),
+    ],
+)
+def test_an_error_text_opens_its_page(command: Command, message: str, title: str) -> None:
+    done = command("explain", message)
+    assert done.code == 0
+    assert done.lines[0].startswith(f"{title}  https://")
+    assert "Cause." in done.out
+
+
+def test_the_page_is_in_the_document(command: Command) -> None:
+    done = command("explain", "Retval[0] does not have value", "--json")
+    jsonschema.validate(done.json, schema("explain"), jsonschema.Draft202012Validator)
+    page = done.json["result"]["message"]
+    assert page["page"].endswith("messages/retval-does-not-have-value/")
+    assert "is *dead*" in page["text"]
+
+
+def test_every_page_is_found_by_its_title(command: Command, root: Path) -> None:
+    pages = sorted((root / "docs" / "messages").glob("*.md"))
+    titles = [
+        page.read_text().partition("\n")[0].removeprefix("# ")
+        for page in pages
+        if page.name != "README.md"
+    ]
+    found = [command("explain", title, "--json").json["result"]["message"] for title in titles]
+    assert [page["title"] for page in found] == titles
+
+
+def test_other_words_are_still_codes_or_errors(command: Command) -> None:
+    assert command("explain", "race").lines[0].startswith("CFG225")
+    assert command("explain", "no such thing anywhere").code == 2
+
+
+def test_a_file_is_not_an_error_text(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "inputs from different frames"
+    path.touch()
+    assert command("explain", path).code == 2
+
+
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+def test_a_dead_fetch_names_the_merge_that_it_bypasses(
+    command: Command, tmp_path: Path, engine: str
+) -> None:
+    path = tmp_path / "bypassed.graph"
+    path.write_text(BYPASSED)
+    feeds = ("--feed", "x=1", "--feed", "p=false", "--engine", engine)
+    done = command("run", path, *feeds, "--fetch", "total")
+    assert done.code == 5
+    assert "on the path total ← loss ← head, let loss read merge:0, which joins" in done.err
+    assert "fetch merge:0, which joins" in command("run", path, *feeds, "--fetch", "head").err
