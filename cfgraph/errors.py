@@ -211,7 +211,12 @@ class ExecutionError(CfgraphError):
 
 
 class ProcessLost(ExecutionError):
-    """A child process that ended, or gave no answer, while it worked on a part of a graph."""
+    """A child process that ended, or gave no answer, while it worked on a part of a graph.
+
+    One that `is_silent` would be no sooner done a second time.
+    """
+
+    is_silent: bool = False
 
 
 class WorkerLost(ExecutionError):

@@ -195,12 +195,17 @@ class ChildProcess:
                 raise out_of_memory_error()
             now, before = monotonic(), work
             if now - start - (_queued_seconds(self.pid) - delay) > seconds:
-                raise self._error(f"gave no answer within {seconds:.3g} s")
+                raise self._silence(f"gave no answer within {seconds:.3g} s")
             work = _work_done(self.pid)
             if work is None or work != before:
                 active = now
             elif now - active > (idle := self.program.idle_seconds):
-                raise self._error(f"did nothing for {idle:.3g} s, and gave no answer")
+                raise self._silence(f"did nothing for {idle:.3g} s, and gave no answer")
+
+    def _silence(self, reason: str) -> ProcessLost:
+        error = self._error(reason)
+        error.is_silent = True
+        return error
 
     def _error(self, reason: str, hint: str = "") -> ProcessLost:
         message = f"the process that {self.program.task} {reason}"

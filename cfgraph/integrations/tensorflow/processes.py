@@ -136,7 +136,7 @@ class ModePool:
         """Return the answer of a mode; with `environment`, that of a process of its own.
 
         A request is repeated once if the process that imported TensorFlow ended. Raises Unsupported
-        without TensorFlow, and ProcessLost if that process ends again.
+        without TensorFlow, and ProcessLost if that process ends again, or is silent.
         """
         flags = {"TF_XLA_FLAGS": mode.flags} if mode.flags else {}
         header = {
@@ -149,7 +149,9 @@ class ModePool:
         }
         try:
             return _answer(self._request("run", header, message.arrays))
-        except ProcessLost:
+        except ProcessLost as error:
+            if error.is_silent:
+                raise
             return _answer(self._request("run", header, message.arrays))
 
     def _request(

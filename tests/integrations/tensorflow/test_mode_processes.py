@@ -18,7 +18,7 @@ import pytest
 import cfgraph
 from cfgraph.comparison.equivalence import ComparisonRunOptions
 from cfgraph.comparison.reduce.subject import Subject
-from cfgraph.errors import ExecutionError, Unsupported, UsageError
+from cfgraph.errors import ExecutionError, ProcessLost, Unsupported, UsageError
 from cfgraph.integrations.tensorflow.mode_comparison import compare_modes
 from cfgraph.integrations.tensorflow.modes import MODES
 from cfgraph.integrations.tensorflow.processes import PROGRAM, ModeFailure, ModePool
@@ -129,6 +129,18 @@ def test_a_killed_host_is_replaced_once(pool: ModePool) -> None:
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
     assert not compare(pool, "fine"), "no process of the lost host is used"
+
+
+def test_a_silent_host_is_not_asked_again() -> None:
+    with ModePool(STAND_IN, seconds=2.0, memory=1 << 30) as pool:
+        assert not compare(pool, "fine")
+        process = pool._process
+        assert process is not None
+        process.program = replace(STAND_IN, idle_seconds=0.2)
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(ProcessLost, match="gave no answer"):
+            compare(pool, "fine")
+        assert pool._process is process
 
 
 def test_no_process_outlives_the_pool() -> None:
