@@ -178,7 +178,8 @@ def read_costs(path: str) -> CostModel:
         entries = parse_toml(Path(path).read_text("utf-8"))
     except OSError as error:
         message = f"cannot read the file: {error.strerror}"
-        raise InvalidInput(message, path=path, code="CFG001") from None
+        hint = None if Path(path).suffix else f"the cards are {', '.join(card_names())}"
+        raise InvalidInput(message, path=path, hint=hint, code="CFG001") from None
     except ValueError as error:  # invalid TOML or UTF-8, or a NUL in the path
         if "\0" in str(path):
             raise InvalidInput("the path contains NUL", path=path, code="CFG001") from None

@@ -101,7 +101,8 @@ def _foreign_archive_error(end: bytes) -> InvalidInput | None:
         if entries and all(any(member in entry for entry in entries) for member in members):
             return _error(what, hint)
     if entries and all(b".npy" in entry for entry in entries):
-        return _error("an .npz archive of arrays", "feed its arrays with --feed @FILE.npz")
+        hint = "feed its arrays with --feeds FILE.npz, or compare: cfgraph diff MODEL FILE.npz"
+        return _error("an .npz archive of arrays", hint)
     return None
 
 

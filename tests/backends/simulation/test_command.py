@@ -168,3 +168,9 @@ def test_without_values_types_and_shapes_are_reported(command: Any, graphs: Path
     wanted = {"tensor": "out0:0", "dtype": "float32", "shape": [], "computed": False}
     assert command(*arguments, "--json").json["result"]["values"] == [wanted]
     assert command(*arguments, "--expect", "out0=3").code == 2
+
+
+def test_an_unknown_card_is_an_error_that_lists_the_known_ones(command: Any, counter: Path) -> None:
+    done = command("run", counter, "--feed", "n=1", "--clock", "virtual", "--costs", "h200")
+    assert done.code == 3
+    assert "the cards are a100, h100, l4, v100" in done.err
