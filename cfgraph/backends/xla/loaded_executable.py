@@ -36,13 +36,17 @@ def custom_calls(text: str) -> list[str]:
 
 @cache
 def machine() -> tuple[str, ...]:
-    """The version of jaxlib, and the processor and its instructions, which machine code may use."""
+    """The versions of jax and jaxlib, and the instructions of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
         lines = [f"model name {os.uname().machine} {os.uname().nodename}"]
     names = ("model name", "flags", "Features")
-    return version("jaxlib"), *sorted({line for line in lines if line.startswith(names)})
+    return (
+        version("jax"),
+        version("jaxlib"),
+        *sorted({line for line in lines if line.startswith(names)}),
+    )
 
 
 @dataclass(frozen=True, slots=True)

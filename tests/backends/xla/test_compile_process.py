@@ -61,8 +61,16 @@ def variable(run: Session) -> Any:
 
 @pytest.mark.parametrize(
     ("step", "kind"),
-    [("compile", kind) for kind in ENDINGS]
-    + [pytest.param(step, "abort", marks=pytest.mark.slow) for step in ("import", "trace")],
+    [
+        ("compile", "abort"),
+        ("compile", "stop"),
+        *(
+            pytest.param(step, kind, marks=pytest.mark.slow)
+            for step in ("import", "trace", "compile")
+            for kind in ENDINGS
+            if step != "compile" or kind not in ("abort", "stop")
+        ),
+    ],
 )
 def test_a_fault_of_the_process_is_an_error_where_xla_was_requested(
     step: str, kind: str, faulty: pytest.MonkeyPatch
