@@ -23,7 +23,7 @@ from cfgraph.ir.names import encode_key
 from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.traversal import reachable
 from cfgraph.ops.families.constants import Identity, RefIdentity
-from cfgraph.ops.families.resource_variables import BY_REFERENCE
+from cfgraph.ops.families.resource_variables import BY_REFERENCE, VarHandleOp
 from cfgraph.ops.families.variables import Assign, VariableV2
 from cfgraph.ops.opdef.op import is_a, lookup, may_write, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
@@ -41,7 +41,10 @@ _PREFIXES: Final = ("Apply", "SparseApply", "Scatter")
 
 def replace_references(graph: Graph, fed: Collection[Node], fetched: Collection[Node]) -> None:
     """Replace the references to variables of a lowered graph by handles, in place."""
-    variables = [node for node in graph if is_a(node, VariableV2)]
+    handles = {variable_key(node) for node in graph if is_a(node, VarHandleOp)}
+    variables = [
+        node for node in graph if is_a(node, VariableV2) and variable_key(node) not in handles
+    ]
     if not variables:
         return
     shapes = infer_shapes(graph)
@@ -51,7 +54,7 @@ def replace_references(graph: Graph, fed: Collection[Node], fetched: Collection[
     while refused := [node for node, uses in usable.items() if uses.shares(owners, usable)]:
         for node in refused:
             del usable[node]
-    writers = [node for uses in usable.values() for node in uses.accesses if may_write(node)]
+    writers = [node for node in graph if may_write(node) and any(map(_is_reference, node.inputs))]
     after = [use.node for writer in writers for use in writer.uses]
     late = {*reachable(after, lambda node: [use.node for use in node.uses])}
     _Replacement(graph, usable, late).run()
@@ -61,6 +64,10 @@ def _by_handle(node: Node) -> str:
     """The op that does by a handle what a node does by reference; empty if there is none."""
     name = _BY_HANDLE.get(node.op, f"Resource{node.op}" if node.op.startswith(_PREFIXES) else "")
     return name if lookup(name) is not None else ""
+
+
+def _is_reference(tensor: Output) -> bool:
+    return tensor.dtype is not None and tensor.dtype.is_ref
 
 
 def _takes_reference(reader: Node, slot: int) -> bool:
@@ -104,10 +111,9 @@ class _ReferenceUses:
         node = use.node
         if node in self.fed:
             return None
-        if role_of(node) in FORWARDING_ROLES or is_a(node, Identity, RefIdentity):
-            if use.slot:
-                self.readers.append((use, tensor))
-                return []
+        is_predicate = role_of(node) is Role.SWITCH and use.slot == 1
+        is_forwarded = role_of(node) in FORWARDING_ROLES or is_a(node, Identity, RefIdentity)
+        if is_forwarded and not is_predicate:
             if not _forwards_handle(node) or (role_of(node) and node in self.fetched):
                 return None
             self.forwarded.append((node, tensor))
@@ -131,9 +137,11 @@ class _ReferenceUses:
         """The references that are accessed, or read after a write, or forwarded to such a use."""
         found = {tensor for node in self.accesses for tensor in node.inputs}
         found |= {reference for use, reference in self.readers if use.node in late}
+        nodes = {tensor.node for tensor in found}
         for node, source in reversed(self.forwarded):
-            if any(output.node is node for output in found):
+            if node in nodes:
                 found.add(source)
+                nodes.add(source.node)
         return found
 
     def shares(self, owners: dict[Output, Node], usable: Collection[Node]) -> bool:

@@ -6,7 +6,7 @@
 
 The gradient of a loop computes gradients of all that enters it, and a NoOp waits for all of them.
 The last iteration that sets `a` sets `b`, so that the NoOp need not wait for `b` as well, unless
-the loop has effects that outlast the run.
+the loop uses what outlasts the run. What only `b` needed is dropped if it has no effects.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from cfgraph.analysis.deadness.deadness import deadness
-from cfgraph.analysis.effects import EffectAnalysis
+from cfgraph.analysis.effects import EffectAnalysis, has_flow
 from cfgraph.analysis.loops.frame import Frame
+from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.control_flow import NoOp
-from cfgraph.ops.opdef.op import is_a, is_identity, role_of
+from cfgraph.ops.opdef.op import is_a, is_identity, lookup, may_write, role_of
 
 
 def drop_unread_results(graph: Graph, roots: Collection[Node]) -> None:
@@ -33,7 +34,7 @@ def drop_unread_results(graph: Graph, roots: Collection[Node]) -> None:
     conditions, effects = deadness(graph, free_constants=True), EffectAnalysis()
     of_frame, equal = conditions.frames.of, conditions.solver.equal
     lasting: dict[Frame, bool] = {}
-    dropped = False
+    dropped: list[tuple[Node, Node]] = []
     for node, sources in exits.items():
         groups: defaultdict[Frame, list[Node]] = defaultdict(list)
         for source, leaving in sources.items():
@@ -48,10 +49,26 @@ def drop_unread_results(graph: Graph, roots: Collection[Node]) -> None:
                 if source is kept or _is_read(source) or lasting[frame] or not is_equal:
                     continue
                 graph.remove_control(node, source)
-                dropped = True
-    if dropped:
-        needed = {*ancestors(graph, roots)}
-        graph.remove(*(node for node in graph if node not in needed))
+                dropped.append((node, source))
+    needed = {*ancestors(graph, roots)} if dropped else {*graph}
+    unneeded = [node for node in graph if node not in needed]
+    if any(_has_effect(node, effects) for node in unneeded):
+        for node, source in dropped:
+            graph.add_control(node, source)
+    else:
+        graph.remove(*unneeded)
+
+
+def _has_effect(node: Node, effects: EffectAnalysis) -> bool:
+    """True if a run that lacks a node differs from one that has it, in more than its values."""
+    op = lookup(node.op)
+    if op is None or op.effects.only_checks or (op.aliasing.is_identity and op.can_fail(node)):
+        return op is None or not op.role
+    if not may_write(node) or op.effects.random or op.placement.swap_role or has_flow(op):
+        return False
+    if accesses := [*effects.accesses([node])]:
+        return any(access.writes and access.origin is None for access in accesses)
+    return not any(dtype.is_handle for dtype in registry.output_types(node) or ())
 
 
 def _exits(node: Node, roots: Collection[Node]) -> dict[Node, Node]:

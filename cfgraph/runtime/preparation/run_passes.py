@@ -187,11 +187,11 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     if regions:
         fed = {copy[tensor.node.name] for tensor in spec.feeds}
         replace_references(copy, fed, {copy[tensor.node.name] for tensor in spec.fetches})
-        roots = [*spec.roots, *_nodes_of(spec.feeds)]
-        drop_unread_results(copy, [copy[node.name] for node in roots])
         reads = hoist_reads(copy, fed)
         handles = (strip_identities(read.inputs[0]).node for read in reads)
         early_reads.update(variable_key(handle) for handle in handles if is_variable(handle))
+        roots = [*spec.roots, *_nodes_of(spec.feeds)]
+        drop_unread_results(copy, [copy[node.name] for node in roots])
     feeds = [tensor.name for tensor in spec.feeds]
     clustering = cluster_traced(copy, fetches=fetches, feeds=feeds, regions=regions)
     outside = {each.name: each.reason.text for each in clustering.regions if each.reason}

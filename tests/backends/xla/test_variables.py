@@ -229,6 +229,77 @@ def test_a_reference_variable_without_a_value_is_named_as_one() -> None:
         session.run(["last:0"])
 
 
+MERGED = """
+w = VariableV2() {dtype=float32, shape=[]}
+u = VariableV2() {dtype=float32, shape=[]}
+two = Const() {dtype=float32, value=float32[]:2}
+init = Assign(w, two) {T=float32}
+init_u = Assign(u, two) {T=float32}
+p = Placeholder() {dtype=bool, shape=[]}
+side = RefSwitch(w, p)
+more = AssignAdd(side:1, two) {T=float32}
+merged = RefMerge(side:0, more) {N=2}
+y = Neg(merged)
+square = Square(y)
+"""
+
+
+def test_a_merge_of_references_is_read_where_it_is() -> None:
+    feeds = [{"p": np.bool_(taken)} for taken in (False, True, True, False)]
+    wanted, _ = runs(MERGED, "tokens", ["square:0"], *feeds)
+    found, _ = runs(MERGED, "xla", ["square:0"], *feeds)
+    assert found == wanted
+
+
+# nothing reads `other_exit`, for which a node waits; CHECK may fail
+UNREAD = """
+n = Placeholder() {dtype=int32, shape=[]}
+zero = Const() {dtype=int32, value=int32[]:0}
+most = Const() {dtype=int32, value=int32[]:4}
+less_than = Less(n, most)
+check = Assert(less_than, n) {T=(int32)}
+start = Identity(zero, CHECK)
+i = Enter(zero) {frame_name="loop"}
+other = Enter(start) {frame_name="loop"}
+limit = Enter(n) {frame_name="loop", is_constant=true}
+merge = Merge(i, next)
+merge_other = Merge(other, next_other)
+less = Less(merge, limit)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+switch_other = Switch(merge_other, cond)
+body = Identity(switch:1)
+one = Const(^body) {dtype=int32, value=int32[]:1}
+add = AddV2(body, one)
+text = AsString(switch_other:1)
+length = StringLength(text)
+next = NextIteration(add)
+next_other = NextIteration(length)
+exit = Exit(switch)
+other_exit = Exit(switch_other)
+result = Identity(exit)
+unread = Identity(other_exit)
+all = NoOp(^result, ^unread)
+y = Neg(result, ^all)
+z = Square(y)
+"""
+
+
+def test_what_nothing_reads_keeps_no_loop_out() -> None:
+    text = UNREAD.replace(", CHECK", "")
+    session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"), engine="xla")
+    assert session.run(["z:0"], {"n": np.int32(3)}) == [9]
+    assert "StatelessWhile" in compiled(session)
+
+
+def test_an_assertion_that_only_an_unread_result_needs_still_fails() -> None:
+    text = UNREAD.replace("CHECK", "^check")
+    session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"), engine="xla")
+    assert session.run(["z:0"], {"n": np.int32(3)}) == [9]
+    with pytest.raises(ExecutionError, match="assertion failed"):
+        session.run(["z:0"], {"n": np.int32(5)})
+
+
 OPTIMIZERS = sorted(
     name
     for name in registry.op_names()
