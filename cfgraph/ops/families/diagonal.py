@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -235,7 +236,8 @@ def replaced_diagonals(
         return matrices
     source = np.full(matrices.shape[-2:], -1)
     source[rows[used], columns[used]] = np.flatnonzero(used)
-    packed = diagonal.reshape((*diagonal.shape[: diagonal.ndim - used.ndim], -1))
+    batch = diagonal.ndim - used.ndim
+    packed = diagonal.reshape((*diagonal.shape[:batch], math.prod(diagonal.shape[batch:])))
     values = packed[..., xp.asarray(np.maximum(source, 0))]
     return xp.where(xp.asarray(source >= 0), values, matrices)
 

@@ -222,6 +222,9 @@ def take_slices(xp: ModuleType, params: Any, indices: Any, axis: int) -> Any:
     """
     if xp is not np:
         defer_check(lambda: _are_in_range(indices, params.shape[axis]))
+        if not params.shape[axis]:  # jax takes nothing from an empty array in another shape
+            shape = (*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :])
+            return xp.zeros(shape, params.dtype)
         return xp.take(params, xp.clip(indices, 0, max(params.shape[axis] - 1, 0)), axis=axis)
     if not indices.ndim and not axis and not params.dtype.hasobject:
         if not 0 <= indices < params.shape[0]:

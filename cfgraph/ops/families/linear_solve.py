@@ -23,7 +23,7 @@ from cfgraph.ops.families.matrix_functions import (
     square_dims,
 )
 from cfgraph.ops.kernels import elementary_decompositions as steps
-from cfgraph.ops.kernels.array_namespace import on_host
+from cfgraph.ops.kernels.array_namespace import holds, on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import COMPLEX, Kernel, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -214,7 +214,7 @@ class MatrixSolveLs(MatrixOp):
     @staticmethod
     def kernel(xp: ModuleType, fast: bool, /, matrix: Any, rhs: Any, regularizer: Any) -> Any:
         check_solve_rows(matrix, rhs)
-        if not regularizer >= 0:
+        if not holds(xp, regularizer >= 0):
             raise OpError(f"l2_regularizer must be >= 0, got {regularizer}")
         if not fast:  # orthogonal transforms of an infinite column are NaN
             return xp.linalg.pinv(matrix) @ xp.where(xp.isinf(rhs), rhs.dtype.type(xp.nan), rhs)

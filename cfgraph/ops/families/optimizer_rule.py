@@ -16,7 +16,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import NUMERIC, Variable
-from cfgraph.ops.kernels.array_namespace import defer_check, is_gpu_namespace
+from cfgraph.ops.kernels.array_namespace import holds
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 
@@ -147,10 +147,7 @@ def _check_signs(
 
     def check(inputs: Sequence[Any]) -> None:
         for slot, (name, is_valid, sign) in required.items():
-            valid = is_valid(inputs[slot])
-            if xp is not np and not is_gpu_namespace(xp):
-                defer_check(xp.asarray(valid).all)
-            elif not valid:
+            if not holds(xp, is_valid(inputs[slot])):
                 raise OpError(f"{name} is not a {sign} scalar: {inputs[slot]}")
 
     return check

@@ -269,6 +269,14 @@ def defer_check(condition: Callable[[], Any]) -> None:
         scope.append(condition().all())
 
 
+def holds(xp: ModuleType, condition: Any) -> bool:
+    """True if a condition on arrays of a namespace holds; jax may trace it, and checks it later."""
+    if xp is np or is_gpu_namespace(xp):
+        return bool(condition)
+    defer_check(lambda: xp.asarray(condition))
+    return True
+
+
 def require(condition: Any) -> None:
     """Add a condition to the current scope."""
     scope = _SCOPE.get()
