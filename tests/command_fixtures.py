@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,3 +90,11 @@ def empty(tmp_path: Path) -> Path:
     path = tmp_path / "empty.pb"
     path.touch()
     return path
+
+
+@pytest.fixture(scope="session")
+def lstm(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SavedModel of Keras whose loop is in a function that another function calls."""
+    folder = tmp_path_factory.mktemp("models")
+    shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", folder)
+    return folder / "lstm"

@@ -16,7 +16,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests import sampled
-from tests.command_fixtures import command, counter, empty, graphs  # noqa: F401
+from tests.command_fixtures import command, counter, empty, graphs, lstm  # noqa: F401
 
 # of TensorFlow, before any test imports it
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -1,4 +1,4 @@
-"""Graphs from text for the tests of this folder."""
+"""Graphs from text."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,6 @@ ROLES = [
     (4, "zeros", "state, collected by variable 3"),
     (5, "zeros_1", "state"),
 ]
-
-
-@pytest.fixture(scope="module")
-def lstm(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel of Keras whose loop is in a function that another function calls."""
-    folder = tmp_path_factory.mktemp("models")
-    shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", folder)
-    return folder / "lstm"
 
 
 def roles(loop: dict[str, Any]) -> list[tuple[int, str, str]]:

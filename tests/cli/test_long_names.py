@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,6 @@ FEED = ("--feed", "keras_tensor=f32[1,6,4]:zeros")
 CALL = "StatefulPartitionedCall_1"
 LOOP = f"{CALL}/StatefulPartitionedCall/sequential_1/lstm_1/while"
 SCOPE = f"{CALL}/…/sequential_1/lstm_1/while/"
-
-
-@pytest.fixture(scope="module")
-def lstm(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel of Keras whose loop is in a function that another function calls."""
-    folder = tmp_path_factory.mktemp("models")
-    shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", folder)
-    return folder / "lstm"
 
 
 @pytest.fixture(scope="module")

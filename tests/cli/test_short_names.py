@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ HIDDEN = f"{LOOP}/body/sequential_1/lstm_1/while/lstm_cell_1/mul_2"
 HIDDEN_OF_ALL_CALLS = (
     "sequential_1_lstm_1_while_body_620/sequential_1/lstm_1/while/lstm_cell_1/mul_2"
 )
-
-
-@pytest.fixture(scope="module")
-def lstm(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel of Keras whose loop is in a function that another function calls."""
-    folder = tmp_path_factory.mktemp("models")
-    shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", folder)
-    return folder / "lstm"
 
 
 @pytest.fixture

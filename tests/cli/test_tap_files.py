@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,6 @@ from tests.runtime.test_taps import LOOP
 
 NAME = "StatefulPartitionedCall_1/StatefulPartitionedCall/sequential_1/lstm_1/while"
 FEED = ("--feed", "keras_tensor=f32[1,6,4]:uniform(-1,1)")
-
-
-@pytest.fixture(scope="module")
-def lstm(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel of Keras whose loop is in a function that another function calls."""
-    folder = tmp_path_factory.mktemp("models")
-    shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", folder)
-    return folder / "lstm"
 
 
 @pytest.fixture

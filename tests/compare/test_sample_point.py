@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cfgraph
 from cfgraph.comparison.equivalence import ComparisonRunOptions, compare_runs
 from cfgraph.comparison.sample_point import EvaluationPoint
-from cfgraph.ir.graph import Graph
 from cfgraph.runtime.preparation.executors import Executors
+from tests.analysis.graph_text import graph as _graph
 
 X = "x = Placeholder() {dtype=float32, shape=[]}\n"
 SQUARE = f"{X}y = Mul(x, x)"
@@ -30,10 +29,6 @@ function noise(x: float32) -> (y: float32) {{
   return y = y
 }}
 """
-
-
-def _graph(text: str) -> Graph:
-    return cfgraph.loads(text.encode(), "graph")
 
 
 def test_a_function_draws_the_same_numbers_in_every_run() -> None:

@@ -2,16 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-import cfgraph
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
-from cfgraph.ir.graph import Graph
-
-
-def graph_of(text: str) -> Graph:
-    return cfgraph.loads(text.encode(), "graph")
+from tests.analysis.graph_text import graph as graph_of
 
 
 def instance(text: str, name: str, **attrs: object) -> FunctionGraph:

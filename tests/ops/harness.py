@@ -66,6 +66,16 @@ class Case:
         return text if len(text) < 150 else text[:150] + "…"
 
 
+def i32(*values: Any) -> Any:
+    """An array of int32."""
+    return np.array(values, np.int32)
+
+
+def i64(*values: Any) -> Any:
+    """An array of int64."""
+    return np.array(values, np.int64)
+
+
 def case(
     op: str, inputs: Sequence[Any] = (), attrs: dict[str, Any] | None = None, **more: Any
 ) -> Case:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import cfgraph
 from cfgraph.ir.graph import Graph
+from tests.analysis.graph_text import graph as graph_of
 
 PLACEHOLDER = "{dtype=int32, shape=[]}"
-
-
-def graph_of(text: str) -> Graph:
-    """Parse a graph."""
-    return cfgraph.loads(text.encode(), "graph")
 
 
 def arguments(names: list[str]) -> str:

@@ -11,12 +11,9 @@ from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
 from cfgraph.ir.devices import parse_devices, short_device_name
 from cfgraph.ir.graph import Graph
 from examples.paper.lstm import layered_lstm
+from tests.analysis.graph_text import graph
 
 TWO = "cpu:0,gpu:0"
-
-
-def graph(text: str) -> Graph:
-    return cfgraph.loads(text.encode(), "graph")
 
 
 def placed(text: str, devices: str = TWO, **options: object) -> dict[str, str]:

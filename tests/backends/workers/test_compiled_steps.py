@@ -15,6 +15,7 @@ from cfgraph.backends.workers import compiled_step
 from cfgraph.backends.workers.projection import Projection
 from cfgraph.errors import ExecutionError, RunTimeout
 from cfgraph.ir.graph import Graph
+from tests.analysis.graph_text import graph as graph_of
 from tests.backends.workers.handles import worker_handles
 from tests.backends.workers.threads import Threads, slow_down
 from tests.runtime.compiled.agreement import disagreement, outcome
@@ -22,10 +23,6 @@ from tests.runtime.partitioned_graphs import counting, nesting, partitioned
 from tests.runtime.test_devices import CONDITIONAL, GATED
 
 BARRIER = Path(__file__).parents[3] / "fixtures" / "graphs" / "eight_devices_barrier.pb"
-
-
-def graph_of(text: str) -> Graph:
-    return cfgraph.loads(text.encode(), "graph")
 
 
 def agreed(graph: Graph, count: int, *arguments: Any, **options: Any) -> Any:

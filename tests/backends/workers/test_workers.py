@@ -20,6 +20,7 @@ import cfgraph
 from cfgraph.backends.workers import connections
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError, WorkerLost
 from cfgraph.limits import Limits
+from tests.analysis.graph_text import graph
 from tests.backends.workers.handles import worker_handles
 from tests.backends.workers.threads import Threads, slow_down
 from tests.recorder import Recorder
@@ -37,10 +38,6 @@ def workers(kind: Any, count: int = 2, lost_after: float = 10.0) -> Any:
         pytest.importorskip("ray", reason="needs the extra `ray`")
         return kind("local", count, lost_after)
     return kind(count, lost_after)
-
-
-def graph(text: str) -> cfgraph.Graph:
-    return cfgraph.loads(text.encode(), "graph")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 
-from tests.ops.harness import case
+from tests.ops.harness import case, i32
 
 F32, F64, F16, BF16, I32 = np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32
 random = np.random.default_rng(1)
@@ -12,10 +12,6 @@ random = np.random.default_rng(1)
 def whole(*shape, dtype=F32):
     """Small whole numbers, so that sums are exact whatever their order."""
     return random.integers(-4, 5, shape).astype(dtype)
-
-
-def i32(*values):
-    return np.array(values, I32)
 
 
 def out(size, window, stride, dilation, padding, pads=(0, 0)):

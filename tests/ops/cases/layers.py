@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 
-from tests.ops.harness import case
+from tests.ops.harness import case, i32
 
 F32, F64, F16, BF16, I32, I64 = (
     np.float32,
@@ -20,10 +20,6 @@ FLOATS = (F32, F64, F16, BF16)
 
 def some(*shape, dtype=F32):
     return random.standard_normal(shape).astype(dtype)
-
-
-def i32(*values):
-    return np.array(values, I32)
 
 
 BIAS = [

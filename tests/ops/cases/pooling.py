@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 
-from tests.ops.harness import case
+from tests.ops.harness import case, i32
 
 F32, F64, F16, BF16, I32 = np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32
 NAN, INF = np.nan, np.inf
@@ -12,10 +12,6 @@ random = np.random.default_rng(2)
 
 def whole(*shape, dtype=F32):
     return random.integers(0, 9, shape).astype(dtype)
-
-
-def i32(*values):
-    return np.array(values, I32)
 
 
 def window(k, s, padding, **more):

@@ -3,20 +3,12 @@
 import ml_dtypes
 import numpy as np
 
-from tests.ops.harness import case
+from tests.ops.harness import case, i32, i64
 
 F32, F64, F16, BF16 = np.float32, np.float64, np.float16, ml_dtypes.bfloat16
 I32, I64, U32, U64 = np.int32, np.int64, np.uint32, np.uint64
 FLOATS = (F32, F64, F16, BF16)
 random = np.random.default_rng(5)
-
-
-def i32(*values):
-    return np.array(values, I32)
-
-
-def i64(*values):
-    return np.array(values, I64)
 
 
 SHAPES = [i32(3), i64(2, 5), i32(), i32(0), i32(3, 0, 2), i32(1001)]

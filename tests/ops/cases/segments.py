@@ -3,19 +3,11 @@
 import ml_dtypes
 import numpy as np
 
-from tests.ops.harness import case
+from tests.ops.harness import case, i32, i64
 
 I32, I64, F32 = np.int32, np.int64, np.float32
 NAN = float("nan")
 ROWS = F32([[1, -2], [3, 4], [-5, 6], [0.5, 8]])
-
-
-def i32(*values):
-    return np.array(values, I32)
-
-
-def i64(*values):
-    return np.array(values, I64)
 
 
 SORTED = ("SegmentSum", "SegmentProd", "SegmentMean", "SegmentMin", "SegmentMax")

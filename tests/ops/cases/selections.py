@@ -3,21 +3,13 @@
 import ml_dtypes
 import numpy as np
 
-from tests.ops.harness import case
+from tests.ops.harness import case, i32, i64
 
 I32, I64, F32 = np.int32, np.int64, np.float32
 NAN, INF = float("nan"), float("inf")
 TEXT = np.array([b"b", b"a", b"b", b""], object)
 LONG = np.random.default_rng(5).standard_normal((2, 2, 5000)).astype(F32)
 TABLE = F32([[3, 1, 3, 2], [0, 5, 5, 5]])
-
-
-def i32(*values):
-    return np.array(values, I32)
-
-
-def i64(*values):
-    return np.array(values, I64)
 
 
 def same_set(ours, theirs):

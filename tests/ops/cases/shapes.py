@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 
-from tests.ops.harness import case
+from tests.ops.harness import case, i32, i64
 
 I32, I64, F32 = np.int32, np.int64, np.float32
 X = np.arange(24, dtype=F32).reshape(2, 3, 4)
@@ -19,14 +19,6 @@ SOME = [
     np.array([True, False]),
     np.zeros((1, 1), np.float16),
 ]
-
-
-def i32(*values):
-    return np.array(values, I32)
-
-
-def i64(*values):
-    return np.array(values, I64)
 
 
 QUERIES = [

@@ -3,20 +3,12 @@
 import ml_dtypes
 import numpy as np
 
-from tests.ops.harness import case, run_ours
+from tests.ops.harness import case, i32, i64, run_ours
 
 I32, I64, F32 = np.int32, np.int64, np.float32
 X = np.arange(24, dtype=F32).reshape(2, 3, 4)
 TEXT = np.array([[b"a", b"bc", b""], [b"d", b"e", b"f"]], object)
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-
-
-def i32(*values):
-    return np.array(values, I32)
-
-
-def i64(*values):
-    return np.array(values, I64)
 
 
 def sliced(x, begin, end, strides, error=False, index=I32, op="StridedSlice", **masks):

@@ -2,17 +2,9 @@
 
 import numpy as np
 
-from tests.ops.harness import case
+from tests.ops.harness import case, i32, i64
 
 I32, I64, F32 = np.int32, np.int64, np.float32
-
-
-def i32(*values):
-    return np.array(values, I32)
-
-
-def i64(*values):
-    return np.array(values, I64)
 
 
 PLACES = i64([0, 1], [1, 0], [2, 2])

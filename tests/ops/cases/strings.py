@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 
-from tests.ops.harness import case
+from tests.ops.harness import case, i32
 
 F32, F64, F16, BF16, I32, I64 = (
     np.float32,
@@ -16,10 +16,6 @@ F32, F64, F16, BF16, I32, I64 = (
 NAN, INF = np.nan, np.inf
 WORDS = ["a", "", "aé€😀 Z", b"\xff\xfez", b"\xe2\x82", "  trim \t\n\v\f\r", b"a\x00b\x1c"]
 GRID = [["a", "b", "c"], ["d", "e", "f"]]
-
-
-def i32(*values):
-    return np.array(values, I32)
 
 
 def none(*shape):

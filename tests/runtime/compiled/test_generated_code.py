@@ -16,6 +16,7 @@ from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.preparation.prepare import prepare
 from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.session import Session
+from tests.analysis.graph_text import graph as graph_of
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.graphs import loop
 
@@ -56,10 +57,6 @@ def run(step, feeds, iterations):
     v2 = -v2
     return (v2,)
 """
-
-
-def graph_of(text: str) -> Graph:
-    return cfgraph.loads(text.encode(), "graph")
 
 
 def counter() -> Graph:

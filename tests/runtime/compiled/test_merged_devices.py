@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
+from tests.analysis.graph_text import graph as graph_of
 from tests.conformance import recorded
 from tests.recorder import Recorder
 from tests.runtime.compiled.agreement import ENGINES, Pair, difference
@@ -21,10 +22,6 @@ from tests.runtime.partitioned_graphs import counting, nesting, partitioned
 from tests.runtime.test_deadlock import without
 from tests.runtime.test_devices import CONDITIONAL, GATED
 from tests.sampled import sampled
-
-
-def graph_of(text: str) -> Graph:
-    return cfgraph.loads(text.encode(), "graph")
 
 
 def pair_of(text: str, **options: Any) -> Pair:
