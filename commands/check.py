@@ -15,6 +15,10 @@ def main(
         list[str],
         repeatable("--fetch", "NAME", "Warn if this fetch may be dead."),
     ] = [],
+    target: Annotated[
+        list[str],
+        repeatable("--target", "NODE", "Check for races of this node in the run of the fetches."),
+    ] = [],
     fail_level: Annotated[
         str,
         typer.Option(
@@ -52,5 +56,6 @@ def main(
 
     format = "json" if json else format
     codes = (split_list(select), split_list(ignore))
-    options = CheckOptions(fail_level, *codes, format, exit_zero, full, color, tuple(fetch))
+    endpoints = (*fetch, *(f"^{name}" for name in target))
+    options = CheckOptions(fail_level, *codes, format, exit_zero, full, color, endpoints)
     raise typer.Exit(check_graphs(graphs, options))

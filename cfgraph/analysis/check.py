@@ -86,9 +86,11 @@ def check(graph: Graph, fetches: str | Iterable[str] = ()) -> CheckReport:
 
 
 def _fetched_endpoint(graph: Graph, name: str) -> Output | Node:
-    """The tensor of a name, or the node if it has no outputs."""
-    base, port = split_tensor_name(name)
+    """The tensor of a name, or the node if it has no outputs, or is a target: `^node`."""
+    base, port = split_tensor_name(name.removeprefix("^"))
     node = graph[base]
+    if name.startswith("^"):
+        return node
     return node if not port and registry.output_count(node) == 0 else graph.tensor(name)
 
 

@@ -171,3 +171,19 @@ def test_wrong_usage_is_exit_code_two(options: list[str], command: Any, counter:
 def test_findings_are_coloured_on_a_terminal_only(command: Any, dangling: Path) -> None:
     assert "\x1b[31merror[CFG105]" in command("check", dangling, terminal=True).out
     assert "\x1b" not in command("check", dangling).out
+
+
+def test_fetches_and_targets_say_what_is_of_one_run(command: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "race.graph"
+    graph.write_text(
+        'v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}\n'
+        "one = Const() {dtype=float32, value=float32[]:1}\n"
+        "two = Const() {dtype=float32, value=float32[]:2}\n"
+        "first = AssignVariableOp(v, one) {dtype=float32}\n"
+        "second = AssignVariableOp(v, two) {dtype=float32}\n"
+        "y = ReadVariableOp(v, ^first) {dtype=float32}\n"
+    )
+    assert command("check", graph, "--fail-level", "warning").code == 0
+    done = command("check", graph, "--fetch", "y", "--target", "second", "--fail-level", "warning")
+    assert (done.code, done.out.count("CFG225")) == (1, 2)
+    assert command("check", graph, "--target", "nosuch").code == 2
