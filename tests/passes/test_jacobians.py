@@ -10,6 +10,8 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import Unsupported, UsageError
+from tests.passes.differentiable_programs import SmoothProgram
+from tests.sampled import in_sweep
 
 GRAPHS = ("softmax", "recurrent", "branches", "nested", "while_data")
 Y, X, W = "Identity:0", "x:0", "w:0"
@@ -233,3 +235,48 @@ function noise(a: float32, db: float32) -> (da: float32) {
     with pytest.raises(Unsupported, match="draws random numbers"):
         cfgraph.jacobian(graph, ["y:0"], [X])
     assert cfgraph.dumps(graph) == before
+
+
+def assert_exact(seed: int) -> None:
+    """Compare the derivatives of a random program with those that Python computes."""
+    program = SmoothProgram(seed)
+    expected, weights = program.expected(), np.random.default_rng(seed).normal(size=len(program.XS))
+    first, second = np.array(expected.first), np.array(expected.second)
+    scale = max(1, float(np.abs(second).max()))
+    for mode in ("reverse", "forward"):
+        graph = program.graph()
+        y = graph.tensor("y:0")
+        graph.add("Pack", y, graph.add("Mul", y, y).output(), name="pair")
+        (names,) = cfgraph.jacobian(
+            graph,
+            ["pair:0"],
+            program.XS,
+            mode=mode,
+            unconnected="zero",
+            rows_in_flight=1 + seed % 3,
+        )
+        rows = cfgraph.hessian(graph, ["y:0"], program.XS, mode=mode, unconnected="zero")
+        jvp = cfgraph.jvp(graph, ["y:0"], program.XS, list(weights), unconnected="zero")
+        hvp = cfgraph.hvp(graph, ["y:0"], program.XS, list(weights), unconnected="zero")
+        session = cfgraph.Session(graph, schedule="random", schedule_seed=seed)
+        fetches = [name for row in (names, *rows, jvp, hvp) for name in row if name is not None]
+        values = session.run(fetches, program.feeds)
+        count = len(program.XS)
+        jacobian, hessian = values[:count], values[count : -count - 1]
+        np.testing.assert_allclose(
+            jacobian, np.stack([first, 2 * expected.value * first], 1), 1e-7, 1e-9 * scale
+        )
+        np.testing.assert_allclose(hessian, second.ravel(), 1e-7, 1e-9 * scale)
+        np.testing.assert_allclose(values[-count - 1], first @ weights, 1e-7, 1e-9 * scale)
+        np.testing.assert_allclose(values[-count:], second @ weights, 1e-7, 1e-9 * scale)
+
+
+@pytest.mark.parametrize("seed", [0, 5, 6])
+def test_derivatives_of_a_random_program_are_exact(seed: int) -> None:
+    assert_exact(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", in_sweep(range(100, 160)))
+def test_derivatives_of_many_random_programs_are_exact(seed: int) -> None:
+    assert_exact(seed)

@@ -14,16 +14,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.analysis.loops.branch_decisions import BranchDecision
 from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.frames import FrameNames, valid_frames
+from cfgraph.analysis.loops.regions import regions
 from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import upstream
 from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
-from cfgraph.ops.opdef.op import is_a, lookup
+from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
+from cfgraph.ops.opdef.op import is_a, lookup, role_of
 from cfgraph.passes.gradients.repeatable_stacks import make_repeatable
 from cfgraph.passes.node_copier import NodeCopier
 
@@ -81,7 +85,7 @@ def _repeatable_part(
     for node in part:
         problem = _problem_of_repetition(node)
         if problem:
-            message = f"{node.op} {problem}, and would run again for each row of a Jacobian"
+            message = f"{node.op} {problem}: it would run again for each row of a Jacobian"
             hint = "request single gradients with --grad-ys, or stop gradients before it (--stop)"
             raise Unsupported(message, node=node, hint=hint, code="CFG511")
     return part
@@ -94,6 +98,8 @@ def _problem_of_repetition(node: Node) -> str:
         return "is not registered"
     if op.effects.random:
         return "draws random numbers"
+    if issubclass(op, TensorArrayOp):
+        return "uses a gradient array that all rows would share"
     # each row has stacks of its own
     is_harmless = op.effects.reads_only or op.effects.only_checks or is_a(node, *_STACK_OPS)
     return "has an effect" if op.effects.stateful and not is_harmless else ""
@@ -152,7 +158,7 @@ class _RowLoop:
             "frame_name": frame,
             "parallel_iterations": parallel_iterations,
         }
-        self._frames = valid_frames(graph)
+        self._regions = regions(graph)
         self._entered: dict[Output, Output] = {}
 
     def add(self, op: str, *inputs: Output, controls: Iterable[Node] = (), **attrs: Any) -> Node:
@@ -207,19 +213,59 @@ class _RowLoop:
         nodes = {node.name: node for node in self.part}
         for node in self.part:
             copier.copy(node, f"{self.name}/{node.name}", node.attrs, node.device)
+        frames = self._regions.frames
         for node in self.part:
-            copy, outermost = copier.copies[node], self._frames.of[node] is self._frames.root
+            outermost = frames.of[node] is frames.root
             inputs = [self._value(x) for x in node.inputs]
+            if role_of(node) is Role.MERGE and outermost:
+                inputs = list(map(self._guarded, node.inputs, inputs))
             controls = [self._control(item) for item in node.controls]
             if outermost and not self._depends_on_row(node):
                 controls.append(self.pivot)  # else it runs when there are no more rows
-            self.graph.connect(copy, inputs, controls)
+            self.graph.connect(copier.copies[node], inputs, controls)
             copier.rename_groups(node, nodes)
 
     def _value(self, x: Output) -> Output:
         if x.node in self.part or x in self.copier.tensors:
             return self.copier.output(x)
         return self.enter(x)
+
+    def _guarded(self, x: Output, value: Output) -> Output:
+        """The value of a tensor in the loop, for a Merge, which is dead if one of its Enters is.
+
+        A tensor that may be dead enters with a zero on the other sides, and passes its Switches
+        again in the loop.
+        """
+        decisions = self._regions.guards.of_output(x).decisions()
+        is_number = x.dtype is not None and x.dtype.is_differentiable and not x.dtype.is_opaque
+        if role_of(value.node) is not Role.ENTER or not is_number:
+            return value
+        if not all(decision.test.branches for decision in decisions):
+            return value
+        value = self.enter(self._live(x, decisions))
+        for decision in decisions:
+            value = self._switch(value, self._value(decision.pred), decision)
+        return value
+
+    def _live(self, x: Output, decisions: Sequence[BranchDecision]) -> Output:
+        """A tensor with a zero on the sides where it is dead."""
+        assert x.dtype is not None
+        tensor = TensorValue(np.zeros((), x.dtype.base.numpy))
+        zero, layers = self.add("Const", dtype=x.dtype.base, value=tensor).output(), []
+        for decision in decisions:
+            zero = self._switch(zero, decision.pred, decision)
+            ports = [port for port in range(decision.test.branches) if port != zero.port]
+            layers.append([zero.node.output(port) for port in ports])
+        for others in reversed(layers):
+            x = self.add("Merge", x, *others).output()
+        return x
+
+    def _switch(self, x: Output, pred: Output, decision: BranchDecision) -> Output:
+        """The output of a new Switch on the side of a decision."""
+        if pred.dtype is dtypes.bool_:
+            return self.add("Switch", x, pred).output(decision.output.port)
+        switch = self.add("_SwitchN", x, pred, num_outs=decision.test.branches)
+        return switch.output(decision.output.port)
 
     def _control(self, node: Node) -> Node:
         if node in self.part:
