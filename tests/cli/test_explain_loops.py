@@ -46,6 +46,11 @@ def test_a_loop_of_a_function_has_the_name_that_show_prints(
         "sequential_1/lstm_1/zeros:0",
         "sequential_1/lstm_1/while/lstm_cell_1/mul_2:0",
     )
+    assert [variable["name"] for variable in loop["variables"][7:]] == [
+        "kernel_1",
+        "recurrent_kernel_1",
+        "bias_1",
+    ]
     assert "about 4.0 iterations can overlap" in loop["verdict"]
 
 

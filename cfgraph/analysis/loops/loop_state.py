@@ -74,7 +74,7 @@ def frame_variables(frame: Frame, shapes: StaticShapes) -> list[LoopStateVariabl
         )
         for item in sorted(loop.variables, key=_number)
     ]
-    for enter in loop.invariants:
+    for enter in sorted(loop.invariants, key=_numbered):
         value, initial = enter.output(), enter.inputs[0]
         variables.append(_VariableTensors(value, value, initial, _type(initial, shapes)))
     return _described(variables)
@@ -82,7 +82,11 @@ def frame_variables(frame: Frame, shapes: StaticShapes) -> list[LoopStateVariabl
 
 def _number(variable: LoopVariable) -> int:
     """The number that lowering and TensorFlow give the Merge of a variable."""
-    number = variable.merge.name.rpartition("/")[2].rpartition("_")[2]
+    return _numbered(variable.merge)
+
+
+def _numbered(node: Node) -> int:
+    number = node.name.rpartition("/")[2].rpartition("_")[2]
     return int(number) if number.isdecimal() and len(number) <= _MAX_DIGITS else 0
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
@@ -57,7 +57,22 @@ class LoopView:
         if self.call is None:
             return frame_variables(self.frame, self.view.shapes)
         view = self.call.view
-        return call_variables(self.call.nodes[0], view.caller or view.graph)
+        variables = call_variables(self.call.nodes[0], view.caller or view.graph)
+        return self._with_handles(variables)
+
+    def _with_handles(self, variables: Sequence[LoopStateVariable]) -> list[LoopStateVariable]:
+        """Name handles, which a function has as arguments, by what the lowered loop receives."""
+        lowered = [
+            item for item in frame_variables(self.frame, self.view.shapes) if _is_handle(item)
+        ]
+        handles = list(filter(_is_handle, variables))
+        if len(lowered) != len(handles):
+            return [*variables]
+        named = {
+            item.index: replace(item, name=other.name, initial=other.initial)
+            for item, other in zip(handles, lowered, strict=True)
+        }
+        return [named.get(item.index, item) for item in variables]
 
     @property
     def state(self) -> dict[str, LoopStateVariable]:
@@ -70,6 +85,10 @@ class LoopView:
             named = [item for item in matches if item is not None]
             found = named if len(named) == len(found) else found
         return dict(zip(names, found, strict=True))
+
+
+def _is_handle(variable: LoopStateVariable) -> bool:
+    return variable.type.startswith("resource")
 
 
 def complete_subject(names: SignatureNames, subject: str) -> str:

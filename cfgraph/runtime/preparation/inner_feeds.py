@@ -53,7 +53,7 @@ def inner_feeds(graph: Graph, names: Iterable[str]) -> InnerFeeds | None:
     `FUNCTION/NODE` is a node in all calls of a function. Raises UsageError for a tensor that cannot
     be fed, naming one that can.
     """
-    inner = [name for name in names if _is_inner(graph, name)]
+    inner = list(_inner_names(graph, names))
     if not inner:
         return None
     calls = {name: list(_tensor_names(graph, name)) for name in inner}
@@ -67,15 +67,19 @@ def inner_feeds(graph: Graph, names: Iterable[str]) -> InnerFeeds | None:
     return InnerFeeds(copy, placeholders)
 
 
-def _is_inner(graph: Graph, name: str) -> bool:
-    base = node_name(name)
-    node = graph.nodes.get(base)
-    if node is None:
-        return base.partition("/")[0] in graph.functions or calling_node(graph, base) is not None
-    if is_input(node) or not any(ROLES[op] is Role.ENTER for op in graph.ops):
-        return False
-    graph_frames = frames(graph)
-    return graph_frames.of_outputs.get(node) not in (None, graph_frames.root)
+def _inner_names(graph: Graph, names: Iterable[str]) -> Iterator[str]:
+    """The names of tensors in loops, and in functions that the graph calls."""
+    fed = {name: graph.nodes.get(node_name(name)) for name in names}
+    has_loops = any(ROLES[op] is Role.ENTER for op in graph.ops)
+    is_placed = has_loops and any(node and not is_input(node) for node in fed.values())
+    graph_frames = frames(graph) if is_placed else None
+    for name, node in fed.items():
+        if node is None:
+            base = node_name(name)
+            if base.partition("/")[0] in graph.functions or calling_node(graph, base) is not None:
+                yield name
+        elif graph_frames is not None and graph_frames.of_outputs[node] is not graph_frames.root:
+            yield name
 
 
 def _tensor_names(graph: Graph, name: str) -> Iterator[str]:
