@@ -77,6 +77,8 @@ _PROGRAM: Final = ChildProgram(
 _CALL: Final = "call"
 # of a processor, that this process uses while the child runs: its times are then disturbed
 _DISTURBED_SHARE: Final = 0.1
+# for a compilation that nobody waits for
+_MOST_SECONDS: Final = 600.0
 # a pass that a compilation leaves out after a process died in it
 _FUSION: Final = "fusion"
 _WITHOUT_FUSION: Final = {"xla_disable_hlo_passes": _FUSION}
@@ -355,7 +357,8 @@ def _send(request: CompileRequest, options: Mapping[str, str]) -> ProcessMessage
     header = {**message.header, "descriptors": len(descriptors)}
     try:
         with (_YIELDING_POOL if request.is_timed else _POOL).leased() as process:
-            return process.request(ProcessMessage(header, message.arrays), descriptors)
+            seconds = _MOST_SECONDS if request.is_timed else inf
+            return process.request(ProcessMessage(header, message.arrays), descriptors, seconds)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

@@ -290,6 +290,10 @@ class _XlaCall:
             raise UnknownCapacity("the lengths of lists are not known")
         pending = cluster.pending.get(key)
         if pending is None:
+            if len(cluster.pending) >= _MAX_COMPILATIONS:
+                cluster.stopped_compiling = True
+                signatures.missed += 1
+                return
             assert isinstance(body, RemoteFunction)
             pending = BACKGROUND.start(partial(self.complete, key, _snapshot(inputs), body))
             if not pending.is_done:
@@ -306,6 +310,8 @@ class _XlaCall:
         cluster, start = self.cluster, time.perf_counter()
         compiled, refused = None, ""
         try:
+            if cluster.stopped_compiling:
+                return None
             compiled = body.compile_later(inputs, cluster.lengths.get(key), self.owner.cache)
         except CompilationFailed as error:
             refused = str(error)

@@ -236,15 +236,15 @@ class RepeatedRun:
 
     def add_xla(self, seconds: float, signatures: SignatureCounts) -> None:
         """Count a run of XLA, after which it may be rejected."""
-        if signatures.compiled or signatures.pending:
-            self.compiling.add(seconds)
-            if signatures.pending:
-                self._wait_for(signatures.pending)
-            return
         if signatures.missed:
             self.misses += 1
             if self.misses > _MAX_MISSES or self.phase is Phase.TRIAL:
                 self.reject("shapes or constants in it change from run to run")
+            return
+        if signatures.compiled or signatures.pending:
+            self.compiling.add(seconds)
+            if signatures.pending:
+                self._wait_for(signatures.pending)
             return
         self.xla.add(seconds)
         if self.phase is Phase.TRIAL:

@@ -18,9 +18,11 @@ import pytest
 import cfgraph
 from cfgraph.backends.xla import compile_process
 from cfgraph.backends.xla import tier as xla_tier
+from cfgraph.backends.xla.background import BACKGROUND, Job
 from cfgraph.backends.xla.tier import Phase
 from cfgraph.errors import ProcessLost
 from cfgraph.processes.child_process import ChildPool, ChildProcess
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.session import Session
 from tests.backends.xla.faulty_compile_program import FAULT, STEPS
@@ -238,6 +240,34 @@ def test_an_executable_that_contains_a_constant_is_of_no_other_graph(folder: Pat
         (cluster,) = run.cluster_runner.clusters.values()
         assert (cluster.compiled_times, cluster.fused) == (1, 0)
 
+
+def test_a_cluster_whose_shapes_change_does_not_compile_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs: list[Any] = []
+    monkeypatch.setattr(BACKGROUND, "start", lambda work: jobs.append(work) or Job(work))
+    graph = cfgraph.loads(LAUNCH.encode(), "graph")
+    runner = ClusterRunner("xla", compiles_later=True)
+    kernel = runner.kernel(graph, graph["y"], "cpu:0")
+    for size in range(1, 100):
+        x = np.ones(size, np.float32)
+        np.testing.assert_allclose(kernel(None, x), np.tanh(x), rtol=1e-6)
+    assert 0 < len(jobs) < 20
+    assert runner.signatures.missed
+    jobs[0]()  # compiles nothing any more
+    (cluster,) = runner.clusters.values()
+    assert cluster.compilations == []
+
+
+LAUNCH = """
+x = Placeholder() {dtype=float32, shape=?}
+y = XlaLaunch(x) {Tconstants=(), Targs=(float32), Nresources=0, Tresults=(float32), function=@f}
+
+function f(x: float32) -> (y: float32) {
+  y = Tanh(x) {T=float32}
+  return y = y:y:0
+}
+"""
 
 WITH_JAX = """
 import sys
