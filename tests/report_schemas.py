@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import cfgraph.backends
 import cfgraph.console
+import cfgraph.integrations.converters
 import cfgraph.runtime.run_executor
 from cfgraph.cli.json_output import Artifact, Document, InputFile
 from cfgraph.console.documents import (
@@ -277,5 +278,6 @@ def command_schema(result: type[DocumentResult]) -> Schema:
 def schemas() -> dict[str, Schema]:
     """The schemas of the envelope and of all commands, by name."""
     _modules(cfgraph.console)
+    _modules(cfgraph.integrations.converters)
     commands = {name: command_schema(kind) for name, kind in DocumentResult.types.items()}
     return {"envelope": envelope_schema(), **commands}

@@ -80,7 +80,7 @@ def verdict(converter: str, data: bytes, feeds: Arrays, expected: Arrays) -> str
 
 
 def _convert_and_run(converter: str, data: bytes, feeds: Arrays, expected: Arrays) -> str:
-    convert, run = (_to_onnx, _run_onnx) if converter == "tf2onnx" else (_to_lite, _run_lite)
+    convert, run = (_to_onnx, _run_onnx) if converter == "tf2onnx" else (to_lite, _run_lite)
     try:
         model = convert(data, list(feeds), list(expected))
     except Exception as error:
@@ -114,7 +114,7 @@ def _run_onnx(model: bytes, feeds: Arrays) -> Arrays:
     return dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
 
-def _to_lite(data: bytes, inputs: list[str], outputs: list[str]) -> Any:
+def to_lite(data: bytes, inputs: list[str], outputs: list[str]) -> Any:
     """A model of built-in ops alone: TensorFlow since 2.20 has no interpreter of others."""
     import tensorflow as tf
 

@@ -9,7 +9,7 @@ from typing import Final
 
 # in the order of the help page; a command that is in none of them is among the others
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "Look": ("show", "explain", "check", "run"),
+    "Look": ("show", "explain", "check", "convert-check", "run"),
     "Compare": ("diff", "record", "reduce"),
     "Change": ("freeze", "functionalize", "lower", "grad", "optimize", "extract", "pipeline"),
     "Devices": ("partition", "cluster", "devices"),
@@ -29,6 +29,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph check mismatch.graph --fetch C:0",
         "cfgraph check power.pb --fail-level warning --ignore CFG3* --json",
         "cfgraph check *.pb --format sarif > cfgraph.sarif",
+    ),
+    "convert-check": (
+        "cfgraph convert-check power.pb --for lite",
+        "cfgraph convert-check rnn.pb --for lite --fetch loss || echo refused",
+        "cfgraph convert-check branch.graph --for onnx --json",
     ),
     "convert": (
         "cfgraph convert power.pb --to graph",

@@ -7,9 +7,11 @@ import time
 
 import pytest
 
+import cfgraph
 from benchmarks.converters.conversion import isolated
-from benchmarks.converters.graphs import EXAMPLES
-from benchmarks.converters.table import PAGE, measure, page, recorded, shortened
+from benchmarks.converters.graphs import EXAMPLES, build
+from benchmarks.converters.table import PAGE, converted, measure, page, recorded, shortened
+from cfgraph.integrations.converters.refusals import find_converter, judged_nodes
 
 # the others are measured in the sweep
 USUAL = ("three_way_merge", "map_fn", "training")
@@ -57,3 +59,21 @@ def test_a_process_that_ends_or_hangs_is_an_answer() -> None:
         isolated(time.sleep, 60, seconds=0.5)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         isolated(divmod, 1, 0)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in EXAMPLES],
+)
+def test_convert_check_predicts_the_table(name: str) -> None:
+    pytest.importorskip("tensorflow")
+    example = isolated(build, name)
+    for stage, data in (("before", example.data), ("after", converted(example)[0])):
+        graph = cfgraph.loads(data)
+        outputs = [graph.tensor(tensor).node for tensor in example.expected]
+        for target, converter in (("lite", "lite"), ("onnx", "tf2onnx")):
+            found = judged_nodes(graph, outputs, find_converter(target), frozen=False)
+            agrees = recorded()[name][f"{converter} {stage}"] == "agrees"
+            assert not (agrees and any(item.verdict == "refused" for item in found))
+            assert agrees or found

@@ -1,0 +1,1 @@
+"""Converters of models to other formats: what they refuse, known without them."""
