@@ -17,6 +17,8 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Final
 
+import numpy as np
+
 from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.feeds_and_fetches import format_type
@@ -29,7 +31,6 @@ from cfgraph.console.picture.bodies import (
     with_call_shapes,
 )
 from cfgraph.console.picture.boxes import PictureBox
-from cfgraph.console.picture.tensor_summary import tensor_summary
 from cfgraph.console.values import value_text
 from cfgraph.console.views.modules import copied_selection, is_module, module_selections
 from cfgraph.console.views.node_facts import op_description, output_types
@@ -47,6 +48,12 @@ from cfgraph.reports import json_value
 _MAX_ATTR_LENGTH: Final = 240
 # larger tensors are described by their type, and not decoded
 _MAX_ATTR_ELEMENTS: Final = 64
+# smaller constants are shown whole, and of larger ones a part is counted
+_MIN_SUMMARIZED: Final = 9
+_MAX_COUNTED: Final = 1 << 18
+_BINS: Final = 24
+_FIRST_ELEMENTS: Final = 8
+_MAX_ELEMENT_LENGTH: Final = 40
 
 
 class AttributeFormatter:
@@ -134,8 +141,56 @@ def with_module_bodies(
     return graph, [*functions, *bodies], rest, notes
 
 
-def _summary(value: Any) -> dict[str, Any] | None:
-    return tensor_summary(value) if isinstance(value, TensorValue) else None
+def _tensor_summary(tensor: Any) -> dict[str, Any] | None:
+    """Describe the elements of a constant; None for a small or a damaged one, and for no tensor."""
+    if not isinstance(tensor, TensorValue):
+        return None
+    count = tensor.shape.elements or 0
+    if count < _MIN_SUMMARIZED:
+        return None
+    try:
+        # a decoded array is not kept: all constants together may exceed the memory
+        array = tensor.source.array() if tensor.source else tensor.array
+        flat = array.reshape(-1)
+    except (CfgraphError, TypeError):
+        return None
+    summary: dict[str, Any] = {"elements": count, "first": _first_text(flat)}
+    if flat.dtype == object:
+        return summary
+    step = -(-count // _MAX_COUNTED)
+    if step > 1:
+        summary["counted"] = f"each {step}th element"
+    return {**summary, **_statistics(flat[::step])}
+
+
+def _first_text(flat: Any) -> str:
+    shown = [value_text(item) for item in flat[:_FIRST_ELEMENTS]]
+    shown = [
+        text if len(text) <= _MAX_ELEMENT_LENGTH else f"{text[:_MAX_ELEMENT_LENGTH]}…"
+        for text in shown
+    ]
+    return ", ".join(shown) + (", …" if len(flat) > _FIRST_ELEMENTS else "")
+
+
+def _statistics(elements: Any) -> dict[str, Any]:
+    """Return statistics of numbers, and how many of them are in each part of their range."""
+    if elements.dtype.kind == "c":
+        elements = np.abs(elements)
+    numbers = elements.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    statistics: dict[str, Any] = {"zeros": int((numbers == 0).sum())}
+    if len(finite) < len(numbers):
+        statistics["not finite"] = len(numbers) - len(finite)
+    if not len(finite):
+        return statistics
+    low, high = float(finite.min()), float(finite.max())
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = {"mean": float(finite.mean()), "deviation": float(finite.std())}
+    statistics |= {name: value for name, value in values.items() if np.isfinite(value)}
+    statistics |= {"least": low, "greatest": high}
+    if low < high and np.isfinite(high - low):
+        statistics["counts"] = np.histogram(finite, _BINS)[0].tolist()
+    return statistics
 
 
 def _op_info(name: str, graph: Graph) -> dict[str, Any]:
@@ -191,7 +246,7 @@ class _PictureBuilder:
             "after": [self.numbers.get(source, source.name) for source in node.controls],
             "out": output_types(view, node),
             "attrs": {name: self.texts.text(value) for name, value in sorted(node.attrs.items())},
-            "value": _summary(node.attrs.get("value")),
+            "value": _tensor_summary(node.attrs.get("value")),
         }
         return {name: value for name, value in fields.items() if value not in ("", None, [], {})}
 
