@@ -73,12 +73,13 @@ def _inner_names(graph: Graph, names: Iterable[str]) -> Iterator[str]:
     has_loops = any(ROLES[op] is Role.ENTER for op in graph.ops)
     is_placed = has_loops and any(node and not is_input(node) for node in fed.values())
     graph_frames = frames(graph) if is_placed else None
+    outside = () if graph_frames is None else (None, graph_frames.root)
     for name, node in fed.items():
         if node is None:
             base = node_name(name)
             if base.partition("/")[0] in graph.functions or calling_node(graph, base) is not None:
                 yield name
-        elif graph_frames is not None and graph_frames.of_outputs[node] is not graph_frames.root:
+        elif graph_frames is not None and graph_frames.of_outputs.get(node) not in outside:
             yield name
 
 
