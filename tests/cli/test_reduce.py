@@ -174,3 +174,19 @@ def test_a_graph_in_place_of_a_subcommand_is_a_usage_error(command: Any, counter
     assert (done.code, "add one of command, mode, pair after" in done.err) == (2, True)
     assert command("reduce").code == 2
     assert "  pair     Reduce two graphs" in command("reduce", "--help").out
+
+
+def test_a_subcommand_has_a_table_and_variables(
+    command: Any, counter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cfgraph.toml").write_text("[reduce-pair]\ncases = 0\n")
+    done = command("reduce", "pair", counter, counter)
+    assert (done.code, "cfgraph.toml, line 2" in done.err) == (2, True)
+    Path("cfgraph.toml").unlink()
+    monkeypatch.setenv("CFGRAPH_REDUCE_PAIR_CASES", "0")
+    done = command("reduce", "pair", counter, counter)
+    assert (done.code, "error: $CFGRAPH_REDUCE_PAIR_CASES: 0 is less than 1" in done.err) == (
+        2,
+        True,
+    )
