@@ -93,7 +93,7 @@ class CompiledCluster(Cluster):
     last_constants: tuple[str, ...] = ()
     lengths: dict[InputSignature, Mapping[Node, int]] = field(default_factory=dict)
     # compilations beside the runs, and signatures that need lengths
-    pending: dict[InputSignature, Job[CompiledFunction | None]] = field(default_factory=dict)
+    pending: dict[InputSignature, Job[CompiledFunction | str]] = field(default_factory=dict)
     unknown: set[InputSignature] = field(default_factory=set)
 
     @property
@@ -302,8 +302,8 @@ class _XlaCall:
 
     def complete(
         self, key: InputSignature, inputs: Sequence[Any], body: RemoteFunction
-    ) -> CompiledFunction | None:
-        """Compile in the thread beside the runs; None if NumPy kernels run the signature.
+    ) -> CompiledFunction | str:
+        """Compile in the thread beside the runs; a text is the reason why NumPy kernels run it.
 
         Raises ProcessLost.
         """
@@ -311,24 +311,21 @@ class _XlaCall:
         compiled, refused = None, ""
         try:
             if cluster.stopped_compiling:
-                return None
+                return ""
             compiled = body.compile_later(inputs, cluster.lengths.get(key), self.owner.cache)
         except CompilationFailed as error:
             refused = str(error)
         except UnknownCapacity:
             cluster.unknown.add(key)
-            return None
         except Unsupported as error:
             self.refuse(key, error)
-            return None
-        else:
-            return compiled
+            return cluster.refused
         finally:
             with cluster.lock:
                 if compiled is not None or refused:
                     self.record(key, inputs, compiled, time.perf_counter() - start, refused)
                 cluster.pending.pop(key, None)
-        return None
+        return compiled or refused
 
     def measure(self, step: Any, key: InputSignature, inputs: Sequence[Any]) -> Any:
         """Run on NumPy kernels, and store the lengths of lists, for which the next run compiles."""

@@ -169,7 +169,12 @@ class RepeatedRun:
             if error := item.error:
                 self.reject(error.message if isinstance(error, CfgraphError) else repr(error))
                 return
-        compiled = [item.result() for item in pending if hasattr(item.result(), "least_seconds")]
+        results = [item.result() for item in pending]
+        compiled = [result for result in results if hasattr(result, "least_seconds")]
+        refused = [result for result in results if result and isinstance(result, str)]
+        if refused and not compiled:
+            self.reject(refused[0])
+            return
         least = sum(item.least_seconds or 0.0 for item in compiled)
         is_disturbed = any(item.is_disturbed for item in compiled)
         if least > (_WORTH_DISTURBED if is_disturbed else _WORTH) * self.generated.least:

@@ -19,6 +19,7 @@ import cfgraph
 from cfgraph.backends.xla import compile_process
 from cfgraph.backends.xla import tier as xla_tier
 from cfgraph.backends.xla.background import BACKGROUND, Job
+from cfgraph.backends.xla.loaded_executable import LoadedExecutable, NotLoadable
 from cfgraph.backends.xla.tier import Phase
 from cfgraph.errors import ProcessLost
 from cfgraph.processes.child_process import ChildPool, ChildProcess
@@ -170,6 +171,28 @@ def test_a_compilation_that_dies_in_a_fusion_is_tried_without(faulty: pytest.Mon
     ours = steps(initialized(TRAINING, engine="xla"), 2)
     expected = steps(initialized(TRAINING, engine="compiled"), 2)
     np.testing.assert_allclose([x[0] for x in ours], [x[0] for x in expected], rtol=1e-5)
+
+
+@pytest.fixture
+def not_loadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Any, *_: Any) -> None:
+        raise NotLoadable("another jaxlib")
+
+    monkeypatch.setattr(LoadedExecutable, "__init__", fail)
+
+
+@pytest.mark.usefixtures("not_loadable")
+def test_a_session_compiles_what_it_cannot_load_if_xla_was_requested() -> None:
+    run = initialized(TRAINING, engine="xla")
+    ours, expected = steps(run, 2), steps(initialized(TRAINING, engine="compiled"), 2)
+    np.testing.assert_allclose([x[0] for x in ours], [x[0] for x in expected], rtol=1e-5)
+    (cluster,) = run.cluster_runner.clusters.values()
+    assert (cluster.compiled_times, cluster.fused) == (1, 0)
+
+
+@pytest.mark.usefixtures("not_loadable", "paid")
+def test_a_session_that_chooses_compiles_nothing_itself() -> None:
+    assert check_auto(DATA).tier_choice == "XLA is not used: another jaxlib"
 
 
 WITHOUT_JAX = """
