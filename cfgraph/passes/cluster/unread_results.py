@@ -12,9 +12,9 @@ the loop uses what outlasts the run. What only `b` needed is dropped if it has n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
-from cfgraph.analysis.deadness.deadness import deadness
+from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.effects import EffectAnalysis, has_flow
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.ir import registry
@@ -32,24 +32,13 @@ def drop_unread_results(graph: Graph, roots: Collection[Node]) -> None:
     if not any(exits.values()):
         return
     conditions, effects = deadness(graph, free_constants=True), EffectAnalysis()
-    of_frame, equal = conditions.frames.of, conditions.solver.equal
-    lasting: dict[Frame, bool] = {}
-    dropped: list[tuple[Node, Node]] = []
-    for node, sources in exits.items():
-        groups: defaultdict[Frame, list[Node]] = defaultdict(list)
-        for source, leaving in sources.items():
-            groups[of_frame[leaving]].append(source)
-        for frame, members in groups.items():
-            if frame not in lasting:
-                lasting[frame] = any(x.origin is None for x in effects.accesses(frame.nodes))
-            kept = next((x for x in members if _is_read(x)), members[0])
-            condition = conditions.of_output(kept.output())
-            for source in members:
-                is_equal = equal(conditions.of_output(source.output()), condition) is True
-                if source is kept or _is_read(source) or lasting[frame] or not is_equal:
-                    continue
-                graph.remove_control(node, source)
-                dropped.append((node, source))
+    dropped = [
+        (node, source)
+        for node, sources in exits.items()
+        for source in _implied(sources, conditions, effects)
+    ]
+    for node, source in dropped:
+        graph.remove_control(node, source)
     needed = {*ancestors(graph, roots)} if dropped else {*graph}
     unneeded = [node for node in graph if node not in needed]
     if any(_has_effect(node, effects) for node in unneeded):
@@ -57,6 +46,27 @@ def drop_unread_results(graph: Graph, roots: Collection[Node]) -> None:
             graph.add_control(node, source)
     else:
         graph.remove(*unneeded)
+
+
+def _implied(
+    sources: Mapping[Node, Node], conditions: Deadness, effects: EffectAnalysis
+) -> Iterator[Node]:
+    """Yield the results that are there whenever another of their loop is, and that nothing reads.
+
+    `sources` has the Exit of each result.
+    """
+    by_loop: defaultdict[Frame, list[Node]] = defaultdict(list)
+    for source, leaving in sources.items():
+        by_loop[conditions.frames.of[leaving]].append(source)
+    for frame, members in by_loop.items():
+        if any(access.origin is None for access in effects.accesses(frame.nodes)):
+            continue
+        kept = next(filter(_is_read, members), members[0])
+        condition = conditions.of_output(kept.output())
+        for source in members:
+            is_equal = conditions.solver.equal(conditions.of_output(source.output()), condition)
+            if source is not kept and not _is_read(source) and is_equal is True:
+                yield source
 
 
 def _has_effect(node: Node, effects: EffectAnalysis) -> bool:
