@@ -73,6 +73,7 @@ FAMILIES: Final = {
         "SqrtGrad Square Tan Tanh TanhGrad"
     ),
     "error_functions": "Erf Erfc",
+    "examples": "DecodeCSV ParseExample ParseExampleV2 ParseSingleExample",
     "fake_quant": (
         "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars "
         "FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannel "
@@ -98,6 +99,7 @@ FAMILIES: Final = {
     "gru": "GRUBlockCell GRUBlockCellGrad",
     "histogram": "Bincount DenseBincount HistogramFixedWidth L2Loss",
     "image_patches": "ExtractImagePatches ExtractVolumePatches",
+    "images": "DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg DecodePng",
     "incomplete_gamma": "Igamma IgammaGradA Igammac RandomGammaGrad",
     "linear_solve": (
         "BandedTriangularSolve BatchMatrixSolve BatchMatrixSolveLs BatchMatrixTriangularSolve "

@@ -71,7 +71,7 @@ def test_an_op_with_a_class_is_not_declared(update: bool) -> None:
 def test_the_declarations_are_small_and_parse() -> None:
     assert DECLARATIONS.stat().st_size < 150_000
     ops = [lookup(name) for name in declared_names()]
-    assert len(ops) > 1000
+    assert len(ops) > 900
     runnable = [op.name for op in ops if op and op.compilation.runnable]
     assert runnable == [], "ops have a class and are declared: `make generate`"
     assert all(op and op.parsed() for op in ops)
