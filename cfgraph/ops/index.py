@@ -42,6 +42,7 @@ FAMILIES: Final = {
         "Conv3DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNative "
         "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput"
     ),
+    "counting": "DenseCountSparseOutput RaggedBincount RaggedCountSparseOutput",
     "cropping": (
         "CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage ExtractGlimpse "
         "ExtractGlimpseV2"
