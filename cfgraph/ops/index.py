@@ -241,14 +241,16 @@ FAMILIES: Final = {
     "softmax": (
         "LogSoftmax Softmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"
     ),
-    "sorting": "Bucketize InTopK InTopKV2 LowerBound NthElement TopK TopKV2 UpperBound Where",
+    "sorting": (
+        "ApproxTopK Bucketize InTopK InTopKV2 LowerBound NthElement TopK TopKV2 UpperBound Where"
+    ),
     "space_blocks": (
         "BatchToSpace BatchToSpaceND DepthToSpace SpaceToBatch SpaceToBatchND SpaceToDepth"
     ),
     "sparse": "SparseReshape SparseTensorDenseAdd SparseTensorDenseMatMul SparseToDense",
     "sparse_arithmetic": (
         "SparseAdd SparseAddGrad SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul "
-        "SparseSlice SparseSliceGrad"
+        "SparseSlice SparseSliceGrad SparseSparseMaximum SparseSparseMinimum"
     ),
     "sparse_reduction": (
         "SparseReduceMax SparseReduceMaxSparse SparseReduceSum SparseReduceSumSparse SparseSoftmax"

@@ -16,8 +16,8 @@ from tests.conformance.recorded_ways import difference
 CASES = recorded.cases(recorded.KERNELS)
 # a new kernel leaves this list
 WITHOUT_KERNEL = """
-AccumulatorNumAccumulated AddManySparseToTensorsMap AddSparseToTensorsMap ApproxTopK Barrier
-BarrierClose BarrierInsertMany BarrierReadySize BarrierTakeMany CSRSparseMatrixComponents
+AccumulatorNumAccumulated AddManySparseToTensorsMap AddSparseToTensorsMap Barrier BarrierClose
+BarrierInsertMany BarrierReadySize BarrierTakeMany CSRSparseMatrixComponents
 CSRSparseMatrixToDense ConsumeMutexLock Conv DataFormatDimMap DataFormatVecPermute
 DenseToCSRSparseMatrix EmptyTensorMap EncodeJpeg EncodePng Fingerprint FractionalAvgPool
 FractionalAvgPoolGrad FractionalMaxPool FractionalMaxPoolGrad FusedResizeAndPadConv2D InplaceAdd
@@ -27,14 +27,26 @@ RaggedFillEmptyRows ResourceAccumulatorApplyGradient ResourceAccumulatorNumAccum
 ResourceAccumulatorSetGlobalStep ResourceAccumulatorTakeGradient ResourceConditionalAccumulator
 SampleDistortedBoundingBoxV2 SobolSample SparseAccumulatorApplyGradient
 SparseAccumulatorTakeGradient SparseBincount SparseConditionalAccumulator SparseCross
-SparseCrossHashed SparseCrossV2 SparseSparseMaximum SparseSparseMinimum SparseSplit
-StatelessSampleDistortedBoundingBox TakeManySparseFromTensorsMap TensorMapErase TensorMapHasKey
-TensorMapInsert TensorMapLookup TensorMapSize TensorMapStackKeys
+SparseCrossHashed SparseCrossV2 SparseSplit StatelessSampleDistortedBoundingBox
+TakeManySparseFromTensorsMap TensorMapErase TensorMapHasKey TensorMapInsert TensorMapLookup
+TensorMapSize TensorMapStackKeys
 """.split()  # noqa: SIM905
 # cases whose values TensorFlow does not define, and why
 UNDEFINED = {
     "data_structures.lookup_ops_test/DenseHashTableOpTest.testVectorKeys_False/0": (
         "exports the buckets of a table, in the order of their hashes"
+    )
+}
+
+# partial maxima of bins, whose number an implementation chooses
+UNDEFINED |= {
+    f"math_ops.approx_topk_test/ApproxTopkTest.test_non_fused_max_k{case}/0": "bins"
+    for case in (
+        "31 (tf.float16, 1, 500, 1, False)",
+        "69 (tf.float32, 10, 500, 10, False)",
+        "17 (tf.bfloat16, 10, 100, 128, False)",
+        "5 (tf.bfloat16, 1, 100, 128, False)",
+        "47 (tf.float16, 10, 500, 128, False)",
     )
 }
 

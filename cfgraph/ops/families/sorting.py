@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.families.gather import row_gather_gradient
 from cfgraph.ops.families.segment import NUMERIC, REAL
-from cfgraph.ops.kernels.array_namespace import few_largest
+from cfgraph.ops.kernels.array_namespace import checked_axis, few_largest
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -21,6 +22,7 @@ from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     require_rank,
     require_rank_at_least,
+    shape_of_rank,
     static_int,
     with_dim,
 )
@@ -123,6 +125,42 @@ class TopK(Op):
     kernel = staticmethod(lambda xp, k, /, value: _top_k(xp, value, k, np.int32))
     shape = staticmethod(lambda context: [_top_k_shape(context.inputs[0], context.attr("k"))] * 2)
     gradient = TopKV2.gradient
+
+
+class ApproxTopK(Op):
+    """The k largest or smallest elements of a dimension and their indices, exactly."""
+
+    signature = "input: T -> values: T, indices: int32"
+    attrs = (
+        "k: int >= 0, reduction_dimension: int = -1, recall_target: float = 0.949999988079071, "
+        "is_max_k: bool = true, reduction_input_size_override: int = -1, "
+        "aggregate_to_topk: bool = true, T: {float16, bfloat16, float32}"
+    )
+
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        k: int,
+        reduction_dimension: int,
+        is_max_k: bool,
+        aggregate_to_topk: bool,
+        /,
+        value: Any,
+    ) -> Any:
+        if not aggregate_to_topk:
+            message = "ApproxTopK without aggregate_to_topk returns bins of its implementation"
+            raise Unsupported(message, hint="set aggregate_to_topk", code="CFG701")
+        rows = xp.moveaxis(value, checked_axis(reduction_dimension, value.ndim), -1)
+        found, indices = _top_k(xp, rows if is_max_k else -rows, k, np.int32)
+        best = found if is_max_k else -found
+        return tuple(xp.moveaxis(x, -1, reduction_dimension) for x in (best, indices))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, axis = context.inputs[0], context.attr("reduction_dimension")
+        if not context.attr("aggregate_to_topk"):
+            return [shape_of_rank(data.rank)] * 2
+        return [with_dim(require_rank_at_least(data, 1), axis, context.attr("k"))] * 2
 
 
 class NthElement(Op):

@@ -14,7 +14,7 @@ from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
-from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Op, OpError, one_of
+from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 _HOST: Final = HostPlacement(host_only=True)
@@ -97,11 +97,7 @@ class SparseAdd(Op):
         if threshold.ndim:
             raise OpError(f"thresh must be a scalar, got shape {list(threshold.shape)}")
         sizes = a_shape.tolist()
-        places = _merge_positions(
-            flat_positions(a_indices, sizes), flat_positions(b_indices, sizes)
-        )
-        if places is None:
-            places = _merge(row_keys(a_indices), row_keys(b_indices))
+        places = _merged_places(a_indices, b_indices, sizes)
         in_a, in_b = places.T >= 0
         both, only_b = in_a & in_b, ~in_a
         sums, indices = (
@@ -130,6 +126,58 @@ class SparseAdd(Op):
             return [None] * 7
         made = g.SparseAddGrad(dy, node.inputs[0], node.inputs[3], node.output()).node
         return None, made.output(0), None, None, made.output(1), None, None
+
+
+def _merged_places(a: Any, b: Any, sizes: Sequence[int]) -> Any:
+    """The places in both of the sorted union of indices, or -1."""
+    places = _merge_positions(flat_positions(a, sizes), flat_positions(b, sizes))
+    return _merge(row_keys(a), row_keys(b)) if places is None else places
+
+
+class SparseSparseMaximum(Op):
+    """Larger elements of two sparse tensors of one shape; what one lacks is 0."""
+
+    signature = (
+        "a_indices: int64, a_values: T, a_shape: int64, b_indices: int64, b_values: T, "
+        "b_shape: int64 -> output_indices: int64, output_values: T"
+    )
+    attrs = one_of(REAL)
+    placement = _HOST
+    selects: ClassVar[Any] = np.maximum
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def select(*tensors: Any) -> Any:
+            check_sparse(*tensors[:3])
+            check_sparse(*tensors[3:])
+            a_indices, a, a_shape, b_indices, b, b_shape = tensors
+            if not np.array_equal(a_shape, b_shape):
+                raise OpError(
+                    f"operands' shapes do not match: {a_shape.tolist()} and {b_shape.tolist()}"
+                )
+            places = _merged_places(a_indices, b_indices, a_shape.tolist())
+            indices = np.concatenate((a_indices, b_indices))
+            first, second = places.T
+            own = np.where(first >= 0, first, len(a) + second)
+            left, right = (
+                np.append(values, values.dtype.type(0))[place]
+                for values, place in ((a, first), (b, second))
+            )
+            return indices[own], cls.selects(left, right)
+
+        return select
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        rank = require_rank(context.inputs[2], 1).merge(require_rank(context.inputs[5], 1))
+        return [vector_shape(None) + rank, vector_shape(None)]
+
+
+class SparseSparseMinimum(SparseSparseMaximum):
+    """Smaller elements of two sparse tensors of one shape; what one lacks is 0."""
+
+    attrs = one_of(ALL_NUMBERS)
+    selects = np.minimum
 
 
 def _merge_positions(a: Any | None, b: Any | None) -> Any | None:

@@ -1,4 +1,4 @@
-"""Counts of values in dense and ragged rows."""
+"""Counts of values in rows, the larger and smaller of sparse values, and approximate maxima."""
 
 import numpy as np
 
@@ -17,7 +17,16 @@ def counted(op, inputs, binary=False, error=False, **attrs):
     return case(op, inputs, attrs, error=error)
 
 
+A = [np.array([[0, 1], [1, 0], [2, 2]], I64), np.array([-3, 2, 5], F32), np.array([3, 3], I64)]
+B = [np.array([[0, 0], [1, 0]], I64), np.array([-1, 4], F32), np.array([3, 3], I64)]
+SCORES = np.array([[3, 1, 2, 9], [-4, 5, 0, 7], [6, 8, -2, 4]], F32)
 CASES = [
+    *(case(f"SparseSparse{kind}", [*A, *B]) for kind in ("Maximum", "Minimum")),
+    case("SparseSparseMaximum", [*A, *B[:2], np.array([3, 4], I64)], error=True),
+    case("SparseSparseMinimum", [*A, B[0], B[1][:1], B[2]], error=True),
+    case("ApproxTopK", [SCORES], {"k": 2}),
+    case("ApproxTopK", [SCORES], {"k": 2, "is_max_k": False, "reduction_dimension": 0}),
+    case("ApproxTopK", [SCORES], {"k": 5}, error=True),
     counted("DenseCountSparseOutput", [ROWS, NONE]),
     counted("DenseCountSparseOutput", [ROWS[0], NONE], minlength=9),
     counted("DenseCountSparseOutput", [ROWS, WEIGHTS], maxlength=3),
