@@ -102,6 +102,7 @@ FAMILIES: Final = {
     "image_patches": "ExtractImagePatches ExtractVolumePatches",
     "images": "DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg DecodePng",
     "incomplete_gamma": "Igamma IgammaGradA Igammac RandomGammaGrad",
+    "inplace": "InplaceAdd InplaceSub InplaceUpdate",
     "linear_solve": (
         "BandedTriangularSolve BatchMatrixSolve BatchMatrixSolveLs BatchMatrixTriangularSolve "
         "MatrixSolve MatrixSolveLs MatrixTriangularSolve TridiagonalMatMul TridiagonalSolve"
