@@ -54,7 +54,7 @@ class XlaVariadicReduceV2(CombiningOp):
     """Tensors of one shape, reduced together over dimensions by a function."""
 
     signature = "inputs: T, init_values: T -> outputs: T"
-    attrs = "T: list(type) >= 1, dimensions_to_reduce: list(int) >= 0, reducer: func"
+    attrs = "T: list(type) >= 1, dimensions_to_reduce: list(int), reducer: func"
     calls = _calls("reducer")
 
     @classmethod
@@ -105,7 +105,7 @@ class XlaVariadicReduce(XlaVariadicReduceV2):
 
     signature = "input: N*T, init_value: N*T -> output: N*T"
     attrs = (
-        f"N: int >= 1, {one_of(ALL_NUMBERS, 'bool')}, dimensions_to_reduce: list(int) >= 0, "
+        f"N: int >= 1, {one_of(ALL_NUMBERS, 'bool')}, dimensions_to_reduce: list(int), "
         "reducer: func"
     )
 
@@ -114,7 +114,7 @@ class XlaReduce(XlaVariadicReduceV2):
     """Tensor reduced over dimensions by a function, from an initial value."""
 
     signature = "input: T, init_value: T -> output: T"
-    attrs = f"{one_of(ALL_NUMBERS, 'bool')}, dimensions_to_reduce: list(int) >= 0, reducer: func"
+    attrs = f"{one_of(ALL_NUMBERS, 'bool')}, dimensions_to_reduce: list(int), reducer: func"
 
 
 class XlaReduceWindow(CombiningOp):

@@ -40,7 +40,7 @@ def padded(xp: ModuleType, x: Any, fill: Any, config: Sequence[Sequence[int]]) -
         return lax.pad(x, fill, [tuple(row) for row in config])
     sizes = [dilated_size(n, i + 1) for n, (_, _, i) in zip(x.shape, config, strict=True)]
     totals = [n + max(a, 0) + max(b, 0) for n, (a, b, _) in zip(sizes, config, strict=True)]
-    result = np.full(totals, fill, x.dtype)
+    result = xp.full(totals, fill, x.dtype)
     inner = tuple(
         slice(max(low, 0), max(low, 0) + size, step + 1)
         for size, (low, _, step) in zip(sizes, config, strict=True)

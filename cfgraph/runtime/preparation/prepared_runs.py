@@ -78,36 +78,36 @@ class PreparedRun:
 
         A run with limits stays, since code of a tier looks at them less often.
         """
-        if self.tier_spec is None or current_limits().bounds_loops:
+        tier, spec = self.tier, self.tier_spec  # other threads may set them meanwhile
+        if spec is None or current_limits().bounds_loops:
             return None
         if not self.has_run:
             self.has_run = True
             return None
-        if self.tier is None:
-            self.tier = self._make_tier()
-            if self.tier is None:
+        if tier is None:
+            tier = self.tier = self._make_tier(spec)
+            if tier is None:
                 self.tier_spec = None
                 return None
-        repeated = self.tier.repeated_run(feeds)
-        if self.upper is not None and not self.tier.may_run:
+        repeated = tier.repeated_run(feeds)
+        if self.upper is not None and not tier.may_run:
             self.upper = None  # its code, and constants in it, take memory
         return repeated
 
-    def _make_tier(self) -> Tier | None:
+    def _make_tier(self, spec: RunSpec) -> Tier | None:
         """The first tier that is installed, or None."""
-        assert self.tier_spec is not None
         for name in extension_names(TIER):
             tier: type[Tier] = extension(TIER, name)
             if tier.is_installed():
                 executors, cache = self.executors, self.clusters.cache
-                spec, config, state = self.tier_spec, executors.config, executors.state
+                config, state = executors.config, executors.state
                 return tier(spec, config, self.run, state, cache, self.entry)
         return None
 
     @property
     def tier_estimate(self) -> str:
         """A description of the time to compile this run, if it may move to a tier."""
-        tier = None if self.tier_spec is None else self._make_tier()
+        tier = None if self.tier_spec is None else self._make_tier(self.tier_spec)
         return "" if tier is None else tier.estimate_text
 
     def on_tier(self, repeated: TierRun) -> PreparedRun | None:

@@ -22,7 +22,10 @@ CARD = GpuContext(library)
 ON_HOST = {
     **dict.fromkeys(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"], "hash table"),
     **dict.fromkeys(["SparseConcat", "SparseFillEmptyRows", "SparseFillEmptyRowsGrad"], "rows"),
-    **dict.fromkeys(["SparseTensorDenseAdd", "SparseTensorDenseMatMul", "SparseToDense"], "rows"),
+    **dict.fromkeys(
+        ["RaggedBincount", "SparseTensorDenseAdd", "SparseTensorDenseMatMul", "SparseToDense"],
+        "rows",
+    ),
     **dict.fromkeys(["DynamicStitch", "ParallelDynamicStitch"], "the last of equal places stays"),
     **dict.fromkeys(["LowerBound", "UpperBound", "StatelessMultinomial"], "row by row"),
     **dict.fromkeys(["MatrixTriangularSolve", "BatchMatrixTriangularSolve"], "broadcast batches"),
@@ -31,6 +34,9 @@ ON_HOST = {
     **dict.fromkeys(["SegmentProd", "UnsortedSegmentProd"], "no atomic product"),
     **dict.fromkeys(["BesselI0", "BesselI0e", "BesselI1", "BesselI1e"], "wrong at infinity"),
     **dict.fromkeys(["BesselJ0", "BesselJ1", "BesselK0e", "BesselK1e"], "wrong for large numbers"),
+    **dict.fromkeys(["DenseCountSparseOutput", "RaggedCountSparseOutput"], "row by row"),
+    **dict.fromkeys(["XlaConv", "XlaConvV2"], "windows of NumPy"),
+    **{"SparseMatMul": "skips zeros", "XlaRngBitGenerator": "counters of NumPy"},
     "CumulativeLogsumexp": "no accumulate",
 }
 # ops whose kernels wait for the host: a size or an error depends on values, or the host computes
@@ -38,7 +44,7 @@ WAITS = {
     *("BandedTriangularSolve", "Eig", "Lu", "TridiagonalSolve"),
     *("MatrixExponential", "MatrixLogarithm", "MatrixSquareRoot"),
     *("Bincount", "DenseBincount", "DynamicPartition", "DynamicStitch", "ParallelDynamicStitch"),
-    *("ListDiff", "MaxPoolGradWithArgmax", "SparseTensorDenseAdd"),
+    *("ListDiff", "MaxPoolGradWithArgmax", "SparseMatMul", "SparseTensorDenseAdd"),
     *("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
     *("IgammaGradA", "RandomGammaGrad", "SparseFillEmptyRows"),
     *("DrawBoundingBoxes", "DrawBoundingBoxesV2", "ExtractGlimpse", "ExtractGlimpseV2"),
