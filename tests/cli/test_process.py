@@ -23,11 +23,11 @@ from cfgraph.cli.help_examples import EXAMPLES
 from tests.shell import run_line
 
 ENDLESS = ["--feed", "n=2000000000", "--tap", "while/add"]
-# shows progress a tenth of a second after it began, and ten times a second
+# shows progress a hundredth of a second after it began, and a hundred times a second
 SOON = (
     "-c",
     "from cfgraph import __main__; from cfgraph.cli import progress;"
-    "progress._DELAY = progress._PERIOD = 0.1; __main__.main()",
+    "progress._DELAY = progress._PERIOD = 0.01; __main__.main()",
 )
 SHELL = set("|&>*")
 LINES = [line for lines in EXAMPLES.values() for line in lines]

@@ -55,7 +55,11 @@ def test_a_step_takes_the_memory_of_what_it_saves_and_no_more() -> None:
         tracemalloc.stop()
         return results
 
-    each = (peak(24) - peak(12)) / 12
+    # the first runs also fill what later ones keep
+    for _ in range(2):
+        session.run(name, feeds(2))
+    # the products of 12 steps are added together: the second sum is there from the 13th on
+    each = (peak(24) - peak(16)) / 8
     state, joined = BATCH * UNITS * 4, 2 * BATCH * UNITS * 4
     # six activations, the row of the input, and the input of the product
     assert each <= 1.03 * (7 * state + joined)
