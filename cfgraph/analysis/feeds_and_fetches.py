@@ -16,7 +16,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
@@ -33,6 +33,12 @@ def is_input(node: Node) -> bool:
     """True for an input of the graph."""
     op = lookup(node.op)
     return bool(op and (op.effects.is_input or _from_client(op.role, node)))
+
+
+def are_inputs(graph: Graph, names: Iterable[str]) -> bool:
+    """True if all names are of inputs, or of their tensors."""
+    nodes = [graph.nodes.get(node_name(name)) for name in names]
+    return all(node is not None and is_input(node) for node in nodes)
 
 
 def _from_client(role: Role | None, node: Node) -> bool:

@@ -94,7 +94,7 @@ class NodeNames:
         base, colon, port = text.removeprefix("^").rpartition(":")
         if not port.isdigit():
             base, colon, port = text.removeprefix("^"), "", ""
-        if not base or base in self.graph or is_glob(base) or is_configured(text):
+        if not base or base in self.graph.nodes or is_glob(base) or is_configured(text):
             return None
         if title is not None and (found := find_inner_node(self.graph, base)) is not None:
             full = title(found)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-from cfgraph.analysis.feeds_and_fetches import require_feeds
+from cfgraph.analysis.feeds_and_fetches import are_inputs, require_feeds
 from cfgraph.cli.run_options import (
     ClockOptions,
     FeedOptions,
@@ -284,7 +284,8 @@ def resolve_request(
     if nothing_named:
         resolved.default()
     fed_names = {name: names.inputs.get(name, name) for name in feeds.names}
-    inner, inputs = inner_feeds(graph, fed_names.values()), dict(names.inputs)
+    full_names, inputs = [*fed_names.values()], dict(names.inputs)
+    inner = None if are_inputs(graph, full_names) else inner_feeds(graph, full_names)
     if inner is not None:
         graph, groups = inner.graph, nodes_of_groups(groups, inner.graph)
         placeholders = {name: item.name for name, item in inner.placeholders.items()}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
-from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor, is_input
+from cfgraph.analysis.feeds_and_fetches import are_inputs, fed_tensor, fetched_tensor, is_input
 from cfgraph.analysis.inner_nodes import body_ancestors
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.errors import UsageError
@@ -217,7 +217,7 @@ class NameResolver:
             if graph.functions:
                 graph, groups = self._members.resolve([*fetches, *targets, *key[2]])
             placeholders: Mapping[str, Output] = {}
-            inner = inner_feeds(graph, key[2])
+            inner = None if are_inputs(graph, key[2]) else inner_feeds(graph, key[2])
             if inner is not None:
                 graph, placeholders = inner.graph, inner.placeholders
                 groups = nodes_of_groups(groups, graph)
