@@ -394,9 +394,10 @@ class Graph(Pictured):
 
     def set_attr(self, node: Node, key: str, value: Any) -> None:
         """Set one attribute. Raises InvalidInput for a value that the op does not accept."""
-        registry.require_attrs(node.name, node.op, {key: value})
+        attrs = registry.without_lists({key: value})
+        registry.require_attrs(node.name, node.op, attrs)
         self.edits += 1
-        node.attrs = {**node.attrs, key: value}
+        node.attrs = {**node.attrs, **attrs}
 
     def set_op(self, node: Node, op: str, attrs: Mapping[str, Any]) -> None:
         """Change the op and attributes of a node; name, edges, and device stay."""

@@ -312,16 +312,21 @@ def require_attrs(name: str, op: str, attrs: Mapping[str, Any]) -> None:
             raise InvalidInput(message, node=name, code=code)
 
 
+def without_lists(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes as nodes hold them: lists as tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in attrs.items()}
+
+
 def infer_attrs(
     name: str, op: str, inputs: Sequence[TypedTensor], explicit: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Infer the attributes of a new node from its inputs.
 
-    Raises InvalidInput if inputs or attributes do not match the op's signature.
+    Lists become tuples. Raises InvalidInput if inputs or attributes do not match the signature.
     """
     definition = lookup(op)
     if definition is None:
-        return dict(explicit)
+        return without_lists(explicit)
     types = tuple([tensor.dtype for tensor in inputs])
     key = (op, types, *explicit.items(), *map(type, explicit.values())) if inputs else None
     try:
@@ -329,6 +334,7 @@ def infer_attrs(
     except TypeError:  # an unhashable attribute
         key = known = None
     if known is None:
+        explicit = without_lists(explicit)
         known = _infer_and_check(name, op, definition.parsed(), inputs, types, explicit)
         if key:
             if len(_inferred_attrs) >= _MAX_INFERRED_ATTRS:

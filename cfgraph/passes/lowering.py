@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from cfgraph.analysis.verify.verify import require_valid, require_valid_result
-from cfgraph.errors import Unsupported
+from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir.function_graph import FunctionGraphs, is_polymorphic
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
@@ -134,7 +134,7 @@ def _unfuse_node(graph: Graph, node: Node, names: dict[str, tuple[str, ...]]) ->
 
     try:
         outputs = list(op.unfused(add, node, node.inputs))
-    except OpError as error:
+    except (OpError, InvalidInput) as error:
         raise Unsupported(error.message, node=node, code="CFG705") from error
     for port, output in enumerate(outputs[1:], 1):
         graph.replace_uses(node.output(port), output)

@@ -215,6 +215,21 @@ def test_a_new_node_has_its_own_attributes_and_not_equal_ones_of_another() -> No
     assert list(map(str, slopes)) == ["0.0", "-0.0"]
 
 
+def test_a_list_is_held_as_a_tuple() -> None:
+    graph = Graph()
+    x = graph.add("Placeholder", dtype=dtypes.float32)
+    squeezed = graph.add("Squeeze", x, squeeze_dims=[0, 1], _own=[b"a"])
+    queue = graph.add("FIFOQueueV2", component_types=[dtypes.float32])
+    unknown = graph.add("OpOfNoLibrary", x, sizes=[1])
+    held = [squeezed.attrs["squeeze_dims"], squeezed.attrs["_own"]]
+    assert held == [(0, 1), (b"a",)]
+    assert (queue.attrs["component_types"], unknown.attrs["sizes"]) == ((dtypes.float32,), (1,))
+    graph.set_attr(squeezed, "squeeze_dims", [2])
+    assert squeezed.attrs["squeeze_dims"] == (2,)
+    with pytest.raises(InvalidInput, match=r"'squeeze_dims' is list\(string\)"):
+        graph.set_attr(squeezed, "squeeze_dims", [b"2"])
+
+
 REJECTED_ATTRIBUTES = [
     ("transpose_a", "yes", "'transpose_a' is a Python str, MatMul expects bool", "CFG113"),
     ("transpose_a", 1, "'transpose_a' is int, MatMul expects bool", "CFG113"),

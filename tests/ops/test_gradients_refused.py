@@ -15,5 +15,8 @@ def test_a_gradient_whose_op_does_not_take_an_attribute_is_refused() -> None:
     y = builder.MaxPool(x, ksize=window, strides=window, padding="EXPLICIT", explicit_paddings=pads)
     (first,) = gradients(builder.graph, [y.name], ["x:0"])
     assert first is not None
-    with pytest.raises(Unsupported, match="MaxPoolGradGrad does not support padding"):
+    before = [node.name for node in builder.graph]
+    with pytest.raises(Unsupported, match="MaxPoolGradGrad does not support padding") as caught:
         gradients(builder.graph, [first], ["x:0"])
+    assert caught.value.code == "CFG502"
+    assert [node.name for node in builder.graph] == before

@@ -5,7 +5,7 @@ import pytest
 
 import cfgraph
 from cfgraph import Graph
-from cfgraph.errors import Unsupported
+from cfgraph.errors import ExecutionError, Unsupported
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32, int32
 
@@ -119,3 +119,15 @@ def test_an_unknown_epilogue_leaves_the_graph_unchanged(name: str) -> None:
     with pytest.raises(Unsupported, match=name):
         cfgraph.lower(graph, unfuse=True)
     assert graph["y"].op == "_FusedMatMul"
+
+
+def test_attributes_that_the_chain_does_not_accept_are_those_of_the_fused_op() -> None:
+    attrs = {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2), "padding": b"SAME"}
+    graph = fused_graph("_MklNativeAvgPool", 1, **attrs)
+    for run in (
+        lambda: cfgraph.lower(graph, unfuse=True),
+        lambda: cfgraph.Session(graph).run(["y:0"], {"x0:0": np.ones((1, 2, 2, 1), np.float32)}),
+    ):
+        with pytest.raises((Unsupported, ExecutionError), match="'strides' has length 3") as caught:
+            run()
+        assert (caught.value.node, caught.value.code) == ("y", "CFG705")

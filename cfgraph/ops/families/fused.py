@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from cfgraph.errors import ExecutionError
+from cfgraph.errors import ExecutionError, InvalidInput
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import decode_text
@@ -33,7 +33,8 @@ class FusedOp(Op, abstract=True):
     def unfused(cls, add: AddNode, node: Node, inputs: Sequence[Output]) -> Sequence[Output]:
         """Add the chain for a node; the tensors that replace its outputs.
 
-        Raises OpError for attributes that describe no chain.
+        Raises OpError for attributes that describe no chain, InvalidInput for those that `add`
+        does not accept.
         """
         return cls.expand(add, node, inputs)
 
@@ -49,7 +50,10 @@ class FusedOp(Op, abstract=True):
         def add(op: str, *inputs: Output, **attrs: Any) -> Node:
             return graph.add(op, *inputs, attrs=attrs)
 
-        outputs = cls.unfused(add, node, arguments)
+        try:
+            outputs = cls.unfused(add, node, arguments)
+        except InvalidInput as error:  # it names a member; the fused node is named instead
+            raise OpError(error.message) from error
         chain = [n for n in graph if n.op != "Placeholder"]
         kernels = [_plain_kernel(n, xp) for n in chain]
 

@@ -25,6 +25,7 @@ from cfgraph.ir.dtypes import DType, bfloat16, float16, float32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
+from cfgraph.ir.signature import AttrDef
 
 InputGradient = Output | Callable[[], Output | None] | None
 InputGradients = Sequence[InputGradient]
@@ -102,16 +103,23 @@ def same_attrs(g: GradientBuilder, op: str, node: Node, *inputs: Output) -> Outp
     source, target = registry.lookup(node.op), registry.lookup(op)
     assert source is not None
     assert target is not None
-    known, attrs = source.parsed().attrs, target.parsed().attrs.items()
-    values = {key: node.attr(key) for key, attr in attrs if key in known and attr.kind != "type"}
+    known, attrs = source.parsed().attrs, target.parsed().attrs
+    shared = [attr for key, attr in attrs.items() if key in known and attr.kind != "type"]
+    values = {attr.name: _supported_attr(node, attr, op, node.attr(attr.name)) for attr in shared}
     made: Output = getattr(g, op)(*inputs, **values)
-    for key, attr in attrs:
-        value = made.node.attr(key)
-        if attr.allowed and attr.kind in ("type", "string") and value not in attr.allowed:
-            shown = decode_text(value) if isinstance(value, bytes) else value
-            message = f"its gradient op {op} does not support {key} {shown}"
-            raise Unsupported(message, node=node, code="CFG502")
+    for key, attr in attrs.items():
+        if attr.kind == "type":
+            _supported_attr(node, attr, op, made.node.attr(key))
     return made
+
+
+def _supported_attr(node: Node, attr: AttrDef, op: str, value: Any) -> Any:
+    """The value, for the gradient op of a node. Raises Unsupported if it does not accept it."""
+    if attr.allowed and attr.kind in ("type", "string") and value not in attr.allowed:
+        shown = decode_text(value) if isinstance(value, bytes) else value
+        message = f"its gradient op {op} does not support {attr.name} {shown}"
+        raise Unsupported(message, node=node, code="CFG502")
+    return value
 
 
 def reject_gradients(node: Node, others: Sequence[Output | None], what: str) -> None:
