@@ -38,9 +38,10 @@ UNDEFINED = {
     )
 }
 
-# partial maxima of bins, whose number an implementation chooses
 UNDEFINED |= {
-    f"math_ops.approx_topk_test/ApproxTopkTest.test_non_fused_max_k{case}/0": "bins"
+    f"math_ops.approx_topk_test/ApproxTopkTest.test_non_fused_max_k{case}/0": (
+        "without aggregate_to_topk, ApproxTopK returns maxima of bins of its implementation"
+    )
     for case in (
         "31 (tf.float16, 1, 500, 1, False)",
         "69 (tf.float32, 10, 500, 10, False)",

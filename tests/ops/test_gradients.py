@@ -226,8 +226,10 @@ def test_tensorflow_has_no_gradient_where_we_have_none() -> None:
     refused = {op for op, reason in reasons.items() if reason != harness.NO_GRADIENT_YET}
     with TensorFlowGradients() as theirs:
         for items in gradient_harness.float_cases(refused.__contains__).values():
-            found = theirs.add(items[0], float_outputs(items[0])).first
-            assert isinstance(found, LookupError) or not any(x is not None for x in found.values())
+            with failing(items[0]):
+                found = theirs.add(items[0], float_outputs(items[0])).first
+                values = {} if isinstance(found, LookupError) else found
+                assert not any(x is not None for x in values.values())
 
 
 def test_every_op_on_floats_has_a_gradient_or_a_reason() -> None:

@@ -23,19 +23,6 @@ def read_example(data: bytes) -> dict[str, Feature] | None:
     return _features(message.features.feature)
 
 
-def read_sequence_example(
-    data: bytes,
-) -> tuple[dict[str, Feature], dict[str, list[Feature | None]]] | None:
-    """The features of the context, and the lists of features; None if it is no such message."""
-    try:
-        message = example_pb2.SequenceExample.FromString(data)
-    except DecodeError:
-        return None
-    lists = message.feature_lists.feature_list
-    sequences = {name: [*map(_feature, lists[name].feature)] for name in lists}
-    return _features(message.context.feature), sequences
-
-
 def _features(messages: Mapping[str, Any]) -> dict[str, Feature]:
     features = ((name, _feature(message)) for name, message in messages.items())
     return {name: feature for name, feature in features if feature is not None}

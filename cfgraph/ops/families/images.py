@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
+from io import BytesIO
 from types import ModuleType
 from typing import Any, Final
 
@@ -131,7 +131,7 @@ def _decoded(contents: Any, channels: int, dtype: DType | None, *, expand: bool)
         message = "Pillow, which decodes images, is not installed"
         raise Unsupported(message, hint=install_hint("image"), code="CFG701") from None
     try:
-        with Image.open(io.BytesIO(data[()]), formats=("PNG", "BMP", "GIF", "JPEG")) as image:
+        with Image.open(BytesIO(data[()]), formats=("PNG", "BMP", "GIF", "JPEG")) as image:
             if image.width * image.height * getattr(image, "n_frames", 1) > _MAX_PIXELS:
                 raise OpError(f"the image has more than {_MAX_PIXELS} pixels")
             if channels and channels not in _PERMITTED[image.format or ""]:

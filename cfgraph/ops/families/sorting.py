@@ -162,6 +162,21 @@ class ApproxTopK(Op):
             return [shape_of_rank(data.rank)] * 2
         return [with_dim(require_rank_at_least(data, 1), axis, context.attr("k"))] * 2
 
+    @staticmethod
+    def gradient(
+        g: GradientBuilder, node: Node, dz: Output | None, _: Output | None
+    ) -> InputGradients:
+        assert dz is not None
+        x, indices, axis = node.inputs[0], node.output(1), node.attr("reduction_dimension")
+        if axis == -1:
+            return (row_gather_gradient(g, x, indices, dz),)
+        rank, first = g.Size(g.shape(x)), int32_constant(g, 0)
+        at = g.FloorMod(int32_constant(g, [axis]), rank)
+        rest = g.ListDiff(g.Range(first, rank, int32_constant(g, 1)), at)
+        order = g.ConcatV2(rest, at, first)
+        moved = (g.Transpose(tensor, order) for tensor in (x, indices, dz))
+        return (g.Transpose(row_gather_gradient(g, *moved), g.InvertPermutation(order)),)
+
 
 class NthElement(Op):
     """The n-th smallest element of each row (0-based), or the n-th largest with `reverse`."""

@@ -293,7 +293,10 @@ class XlaBroadcastHelper(Op):
     def kernel(xp: ModuleType, x: Any, y: Any, dims: Any) -> Any:
         if not dims.size and x.ndim != y.ndim and min(x.ndim, y.ndim):
             raise OpError(f"broadcast_dims must be set for operands of ranks {x.ndim} and {y.ndim}")
-        shapes = _broadcast_shapes(x.shape, y.shape, dims.tolist())
+        try:
+            shapes = _broadcast_shapes(x.shape, y.shape, dims.tolist())
+        except ShapeError as error:
+            raise OpError(str(error)) from None
         return x.reshape(shapes[0]), y.reshape(shapes[1])
 
     @classmethod

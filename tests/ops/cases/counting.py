@@ -43,3 +43,9 @@ CASES = [
     counted("RaggedBincount", [SPLITS, -VALUES, I64(9), NONE], error=True),
     counted("RaggedBincount", [SPLITS, VALUES, I64(-1), NONE], error=True),
 ]
+NO_GRADIENT = dict.fromkeys(
+    ["DenseCountSparseOutput", "RaggedCountSparseOutput", "RaggedBincount"], "TensorFlow has none"
+)
+COMPARED = ("SparseSparseMaximum", "SparseSparseMinimum")
+NO_GRADIENT |= dict.fromkeys(COMPARED, "TensorFlow has one that only fails")
+FAILS = dict.fromkeys(COMPARED, ("takes 2 positional arguments but 3 were given",))

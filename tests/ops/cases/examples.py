@@ -109,3 +109,6 @@ CASES = [
     csv([b",2,a"], [np.zeros(0, np.int32), *DEFAULTS[1:]], error=True),
     csv([b"1,2,a"], field_delim="ab", error=True),
 ]
+NO_GRADIENT = dict.fromkeys(
+    ["DecodeCSV", "ParseExample", "ParseExampleV2", "ParseSingleExample"], "TensorFlow has none"
+)

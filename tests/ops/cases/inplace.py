@@ -10,6 +10,7 @@ WITHOUT_CASE = dict.fromkeys(
     ("InplaceAdd", "InplaceSub"),
     "TensorFlow changes the array that is fed; kernels.zip has recorded values",
 )
+NO_GRADIENT = {"InplaceUpdate": "TensorFlow has none"}
 
 CASES = [
     case("InplaceUpdate", [X, ROWS[:2], X[:2] + 7]),

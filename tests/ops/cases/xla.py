@@ -113,3 +113,11 @@ CASES = [
         )
     ),
 ]
+OUR_GRADIENT = {"XlaOptimizationBarrier": "TensorFlow has none"}
+NO_GRADIENT = dict.fromkeys(
+    [
+        *("XlaBroadcastHelper", "XlaConv", "XlaConvV2", "XlaDot", "XlaGather", "XlaKeyValueSort"),
+        *("XlaPad", "XlaReducePrecision", "XlaSelfAdjointEig", "XlaSort", "XlaSvd"),
+    ],
+    "TensorFlow has none",
+)
