@@ -101,9 +101,9 @@ def requested_fetches(graph: Graph, fetches: FetchOptions, names: SignatureNames
     names.require_selected(fetches.fetch)
     request = Fetches(graph, names.outputs)
     for name in fetches.fetch:
-        request.fetch(name)
+        request.fetch(names.outputs.get(name, name))
     for name in fetches.target:
-        request.target(name)
+        request.target(names.outputs.get(name, name))
     return request
 
 

@@ -29,7 +29,8 @@ _MAX_SIMILAR = 5
 class Fetches:
     """The tensors to fetch and the nodes to run, without duplicates, in the given order.
 
-    `names` are further names of tensors, which take precedence. `notes` report what a glob omits.
+    The names are complete. `names` are those of the signature, with the tensors to fetch if nothing
+    is named. `notes` report what a glob omits.
     """
 
     def __init__(self, graph: Graph, names: Mapping[str, str] | None = None) -> None:
@@ -65,8 +66,7 @@ class Fetches:
         if is_glob(name):
             self.targets.update(dict.fromkeys(matching_nodes(self.graph, name)))
         else:
-            name = name.removeprefix("^")
-            self.targets[self.graph[self.names.get(name, name)]] = None
+            self.targets[self.graph[name.removeprefix("^")]] = None
 
     def in_copy(self, graph: Graph) -> Fetches:
         """The same fetches in a copy of the graph."""
@@ -87,12 +87,11 @@ class Fetches:
         return output
 
     def _tensor(self, name: str) -> Output:
-        complete = self.names.get(name, name)
         try:
-            return fetched_tensor(self.graph, complete)
+            return fetched_tensor(self.graph, name)
         except UsageError as error:
-            hint = did_you_mean(name, self.names) or _body_node_hint(self.graph, complete)
-            if not hint and self.names and node_name(complete) not in self.graph:
+            hint = did_you_mean(name, self.names) or _body_node_hint(self.graph, name)
+            if not hint and self.names and node_name(name) not in self.graph:
                 outputs = first_names([*self.names], _MAX_OMITTED)
                 hint = f"outputs of the signature: {outputs}; {error.hint}"
             error.hint = hint or error.hint
@@ -107,7 +106,7 @@ class Fetches:
         Nodes that save and restore variables are excluded.
         """
         if self.names:
-            self.tensors.update((self.outside_loops(name), None) for name in self.names)
+            self.tensors.update((self.outside_loops(name), None) for name in self.names.values())
             return
         unread = without_io_nodes(self.graph, sinks(self.graph, self.frames))
         outputs = function_results(unread)

@@ -276,8 +276,12 @@ def resolve_request(
     tapped = [text for text in results.out if _is_tap(resolved, split_feed(text)[0])]
     fetched = [text for text in results.out if text not in tapped]
     tap_files = {_tap(names, text): _array_path(text) for text in tapped}
-    files = output_paths(fetched, resolved.outside_loops)
-    compared = options_by_tensor(results.expect, resolved.outside_loops, "expected value")
+
+    def tensor(name: str) -> Output:
+        return resolved.outside_loops(names.outputs.get(name, name))
+
+    files = output_paths(fetched, tensor)
+    compared = options_by_tensor(results.expect, tensor, "expected value")
     resolved.tensors.update(dict.fromkeys((*files, *compared)))
     _require_arrays([*files, *compared])
     nothing_named = not (resolved.tensors or resolved.targets)

@@ -91,9 +91,9 @@ def python_source(
         inline_clusters(graph, [graph[name] for name in callers])
     fetches = Fetches(graph, names.outputs)
     for name in options.fetches:
-        fetches.fetch(name)
+        fetches.fetch(names.outputs.get(name, name))
     for name in options.targets:
-        fetches.target(name)
+        fetches.target(names.outputs.get(name, name))
     nothing_named = not options.fetches and not options.targets
     if nothing_named:
         fetches.default()
