@@ -17,7 +17,6 @@ import pytest
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.node import node_name
 from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
@@ -25,8 +24,6 @@ from cfgraph.runtime.session import Session
 _FOLDER = Path(__file__).parents[2] / "fixtures" / "conformance"
 ARCHIVE = _FOLDER / "tensorflow.zip"
 KERNELS = _FOLDER / "kernels.zip"
-# programs of the operations of XLA, which `xla_programs` records
-XLA_OPERATIONS = _FOLDER / "xla_operations.zip"
 # random programs that once differed, which `make agree` adds
 FOUND = _FOLDER / "agree.zip"
 
@@ -91,7 +88,7 @@ def array(name: str, path: Path | None = None) -> Any:
 
 def _holder(*entries: str) -> zipfile.ZipFile:
     """The archive that has one of these entries: their names are those of their content."""
-    archives = (archive(path) for path in (ARCHIVE, KERNELS, XLA_OPERATIONS))
+    archives = (archive(path) for path in (ARCHIVE, KERNELS))
     return next(item for item in archives if not item.NameToInfo.keys().isdisjoint(entries))
 
 
@@ -127,10 +124,7 @@ def _run(
     tensors, feeds, targets = run_arguments(run)
     expected = run.get("expected") or {}
     try:
-        prepared = prepare(graph(run["graph"]))
-        # extraction drops an input that no fetch needs
-        feeds = {name: value for name, value in feeds.items() if node_name(name) in prepared}
-        with Session(prepared, **options) as session:
+        with Session(prepare(graph(run["graph"])), **options) as session:
             values = session.run(tensors, feeds, targets, timeout=60)
             options["state"] = (
                 session.state if options.get("workers") is None else session.state.copy()

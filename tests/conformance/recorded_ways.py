@@ -11,6 +11,7 @@ from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.node import node_name
+from cfgraph.ir.traversal import ancestors
 from cfgraph.runtime.cost_model import CostModel
 from tests.backends.gpu.stand_in import library
 from tests.backends.workers.uneven_links import UnevenThreads
@@ -87,10 +88,14 @@ def _requirements(runs: list[dict[str, Any]], seed: int) -> Requirements:
 
 
 def _is_skipped(graph: Graph, stage: str, run: dict[str, Any]) -> bool:
-    """True where a pass keeps no error of a run, or folds what the run feeds."""
+    """True where a pass keeps no error of a run, or folds or drops what the run feeds."""
     if stage == "freeze":
         fed = [graph[node_name(name)] for name in run["feeds"]]
         return bool(run.get("error")) or not all(map(is_input, fed))
+    if stage == "extract":
+        # it drops an input that no fetch needs, though the run feeds it
+        needed = ancestors(graph, [graph[node_name(name)] for name in run["fetches"]])
+        return any(graph[node_name(name)] not in needed for name in run["feeds"])
     return stage.startswith("functionalize") and bool(run.get("error"))
 
 
