@@ -24,6 +24,8 @@ from cfgraph.runtime.session import Session
 _FOLDER = Path(__file__).parents[2] / "fixtures" / "conformance"
 ARCHIVE = _FOLDER / "tensorflow.zip"
 KERNELS = _FOLDER / "kernels.zip"
+# programs of the operations of XLA, which `xla_programs` records
+XLA_OPERATIONS = _FOLDER / "xla_operations.zip"
 # random programs that once differed, which `make agree` adds
 FOUND = _FOLDER / "agree.zip"
 
@@ -88,7 +90,7 @@ def array(name: str, path: Path | None = None) -> Any:
 
 def _holder(*entries: str) -> zipfile.ZipFile:
     """The archive that has one of these entries: their names are those of their content."""
-    archives = (archive(path) for path in (ARCHIVE, KERNELS))
+    archives = (archive(path) for path in (ARCHIVE, KERNELS, XLA_OPERATIONS))
     return next(item for item in archives if not item.NameToInfo.keys().isdisjoint(entries))
 
 
