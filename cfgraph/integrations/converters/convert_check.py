@@ -46,7 +46,7 @@ class MendingCommand(Record):
 
 
 class ConvertCheckResult(DocumentResult, command="convert-check", summary=ConvertCheckSummary):
-    """What a converter refuses of a graph, and the commands that mend it."""
+    """The nodes of a graph that a converter refuses, and the commands that mend it."""
 
     converter: str
     version: str  #: Of the converter whose ops were measured.
@@ -154,7 +154,7 @@ def _mending_commands(
 def _remaining(
     graph: Graph, converter: Converter, fetched: Sequence[str]
 ) -> list[JudgedNode] | None:
-    """What the converter refuses of the functionalized graph; None if it is not valid."""
+    """The nodes of the functionalized graph that it refuses; None if that is not valid."""
     copy = copy_graph(graph)
     try:
         functionalize(copy, fetched, target="converter")

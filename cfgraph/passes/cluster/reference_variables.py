@@ -163,7 +163,7 @@ def _forwards_handle(node: Node) -> bool:
 
 
 class _Handle(NamedTuple):
-    """What stands for a reference: a handle, once the writes in `after` are done."""
+    """The stand-in for a reference: a handle, once the writes in `after` are done."""
 
     tensor: Output
     after: tuple[Node, ...] = ()
@@ -215,7 +215,7 @@ class _Replacement:
                 self._read(use, reference, variable)
 
     def _handle(self, reference: Output, variable: Node) -> _Handle | None:
-        """What replaces a reference to a variable."""
+        """The replacement of a reference to a variable."""
         if reference not in self.handles:
             replace = self._forward if reference.node in self.sources else self._access
             replace(reference.node, variable)
