@@ -80,8 +80,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 def known_names_hint(name: str, nodes: Collection[str], owner: str = "the graph") -> str | None:
-    """Hint with the closest name, else with some names that the owner has."""
+    """Hint with the closest name, else with the closest end of one, else with some names."""
     hint = did_you_mean(name, nodes)
+    if hint is None:
+        scopes = name.count("/") + 1
+        ends = {"/".join(node.split("/")[-scopes:]): node for node in reversed([*nodes])}
+        close = closest_name(name, ends)
+        hint = None if close is None else f"did you mean {close!r}, as in {ends[close]!r}?"
     if hint is None and nodes:
         hint = f"{owner} has {first_names(list(nodes), _MAX_LISTED)}"
     return hint

@@ -324,6 +324,15 @@ def test_a_missing_node_names_a_similar_one(graph: Graph) -> None:
     assert caught.value.hint == "did you mean 'counter'?"
 
 
+def test_a_missing_node_names_one_whose_end_is_similar(graph: Graph) -> None:
+    first = graph.create("call/layer/while/body/cell/mul_2", "A").name
+    graph.create("other/layer/while/body/cell/mul_2", "A")
+    for end in ("mul_2", "cell/mul_2"):
+        with pytest.raises(UsageError, match="no node") as caught:
+            _ = graph[end.replace("2", "3")]
+        assert caught.value.hint == f"did you mean {end!r}, as in {first!r}?"
+
+
 @pytest.mark.parametrize(("name", "expected"), [("s", "s:0"), ("s:0", "s:0"), ("s:1", "s:1")])
 def test_a_tensor_is_found_by_its_name(name: str, expected: str, graph: Graph) -> None:
     assert graph.tensor(name).name == expected
