@@ -69,7 +69,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_byte_size, format_count
-from cfgraph.ops.opdef.op import is_functional
+from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.reports import OPTIONAL, DocumentResult, Inline, Maybe, Record
 
 if TYPE_CHECKING:
@@ -184,6 +184,8 @@ def _print_remarks(out: Page, summary: Summary) -> None:
         out.line()
         first, *others = summary.unrunnable_ops
         out.items([f"not runnable because of {first}", *others], "yellow")
+        if any(lookup(op) is None for op in summary.unrunnable_ops):
+            out.line("  --op-def FILE declares ops of a library", "yellow")
 
 
 def print_loop_variables(out: Page, variables: Sequence[LoopStateVariable]) -> None:

@@ -314,7 +314,7 @@ def test_unknown_ops_are_shown_and_named(command: Any, tmp_path: Path) -> None:
     graph.create("a", "NoSuchOp")
     cfgraph.save(graph, tmp_path / "g.pb")
     out = command("show", tmp_path / "g.pb").out
-    assert "not runnable because of NoSuchOp" in out
+    assert "not runnable because of NoSuchOp\n  --op-def FILE declares ops" in out
     assert out.splitlines()[-1] == f"  cfgraph check {tmp_path}/g.pb"
     assert "unknown" in command("show", tmp_path / "g.pb", "--ops").out
 
