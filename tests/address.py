@@ -13,6 +13,14 @@ from cfgraph.version import __version__
 
 ADDRESS: Final = "distribution/address.toml"
 _INSTALL: Final = "docs/install.md"
+_PACKAGE_PAGES: Final = (
+    "README.md",
+    "docs/README.md",
+    "docs/devices.md",
+    _INSTALL,
+    "docs/mcp.md",
+    "docs/scale-out.md",
+)
 _CI: Final = "docs/ci.md"
 _RECIPE: Final = "distribution/conda/recipe.yaml"
 _COMPONENT: Final = "distribution/gitlab/templates/cfgraph.yml"
@@ -71,10 +79,7 @@ def rules(address: Address) -> tuple[Rule, ...]:
     homepage, code = named("  homepage: {}"), named("repository-code: {}")
     urls = named('[project.urls]\nRepository = "{}"\n')
     maintainers = f"\n    - {address.owner}" if address.owner else " []"
-    packages = [
-        Rule(page, package, rf"\1{choose('.', DISTRIBUTION)}")
-        for page in ("README.md", "docs/README.md", _INSTALL)
-    ]
+    packages = [Rule(page, package, rf"\1{choose('.', DISTRIBUTION)}") for page in _PACKAGE_PAGES]
     remarks = [
         Rule(page, f"(?:{text})?({anchor})", choose(text, "") + _REST)
         for page, text, anchor in (
