@@ -318,6 +318,10 @@ FAMILIES: Final = {
         "TensorListPopBack TensorListPushBack TensorListPushBackBatch TensorListReserve "
         "TensorListResize TensorListSetItem"
     ),
+    "tensor_map": (
+        "EmptyTensorMap TensorMapErase TensorMapHasKey TensorMapInsert TensorMapLookup "
+        "TensorMapSize TensorMapStackKeys"
+    ),
     "truncated_sampling": "StatelessParameterizedTruncatedNormal StatelessShuffle",
     "unicode_strings": "UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode",
     "unsorted_segment": (

@@ -95,12 +95,6 @@ OMISSIONS: Final = (
         r"BoostedTrees.*|TensorForest.*|Decision.*|WALS.*",
     ),
     _omission(
-        "maps of tensors",
-        "no public function of TensorFlow makes maps from tensors to tensors",
-        "use a lookup table or a TensorList",
-        r"TensorMap.*|EmptyTensorMap",
-    ),
-    _omission(
         "sparse matrices of a library",
         "compressed sparse rows need their own library",
         "use tf.sparse, whose tensors are coordinates",

@@ -19,7 +19,7 @@ WITHOUT_KERNEL = """
 AccumulatorNumAccumulated AddManySparseToTensorsMap AddSparseToTensorsMap Barrier BarrierClose
 BarrierInsertMany BarrierReadySize BarrierTakeMany CSRSparseMatrixComponents
 CSRSparseMatrixToDense ConsumeMutexLock Conv DataFormatDimMap DataFormatVecPermute
-DenseToCSRSparseMatrix EmptyTensorMap EncodeJpeg EncodePng Fingerprint FractionalAvgPool
+DenseToCSRSparseMatrix EncodeJpeg EncodePng Fingerprint FractionalAvgPool
 FractionalAvgPoolGrad FractionalMaxPool FractionalMaxPoolGrad FusedResizeAndPadConv2D
 IsotonicRegression MapClear MapIncompleteSize MapPeek MapSize MapStage MapUnstage MapUnstageNoKey
 MutexLock MutexV2 OrderedMapStage ParallelConcat RaggedCross RaggedFillEmptyRows
@@ -28,8 +28,7 @@ ResourceAccumulatorSetGlobalStep ResourceAccumulatorTakeGradient ResourceConditi
 SampleDistortedBoundingBoxV2 SobolSample SparseAccumulatorApplyGradient
 SparseAccumulatorTakeGradient SparseBincount SparseConditionalAccumulator SparseCross
 SparseCrossHashed SparseCrossV2 SparseSplit StatelessSampleDistortedBoundingBox
-TakeManySparseFromTensorsMap TensorMapErase TensorMapHasKey TensorMapInsert TensorMapLookup
-TensorMapSize TensorMapStackKeys
+TakeManySparseFromTensorsMap
 """.split()  # noqa: SIM905
 # cases whose values TensorFlow does not define, and why
 UNDEFINED = {

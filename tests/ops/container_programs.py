@@ -208,6 +208,14 @@ def optional(g: Sketch, x: Output, y: Output) -> list[Output]:
     return [parts[0].output(0), parts[0].output(1), parts[1].output(1)]
 
 
+def values_of_a_map(g: Sketch, x: Output, y: Output) -> list[Output]:
+    handle = g("EmptyTensorMap")
+    for key, value in (("a", y), ("b", square(g, x)), ("a", g("Mul", x, y)), ("c", x), ("d", y)):
+        handle = g("TensorMapInsert", handle, key, value)
+    handle = g("TensorMapErase", handle, "d", value_dtype=float64)
+    return [g("TensorMapLookup", handle, key, value_dtype=float64) for key in ("a", "b", "b")]
+
+
 PROGRAMS: list[Program] = [
     elements_of_an_array,
     array_that_grows_after_a_read,
@@ -226,6 +234,7 @@ PROGRAMS: list[Program] = [
     pieces_of_a_list,
     lists_in_a_list,
     optional,
+    values_of_a_map,
 ]
 
 # What TensorFlow gives no gradient for, or a wrong one.

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,7 @@ def test_tensorflow_runs_the_gradients_and_has_the_same(program: Program, known:
 @contextmanager
 def imported(tf: Any, graph: Graph) -> Iterator[Any]:
     """A session on a graph; TensorFlow differentiates its own arrays in the first form only."""
+    import_module("tensorflow.python.ops.map_ops")  # registers the gradients of maps
     definition = tf.compat.v1.GraphDef.FromString(graph_to_bytes(graph))
     tf.compat.v1.disable_control_flow_v2()
     try:
