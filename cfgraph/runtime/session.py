@@ -407,7 +407,7 @@ class Session:
         repeated = prepared.repeated_run(feeds)
         if repeated is None or not repeated.uses_tier:
             return repeated, None
-        with self._lock, self.graph.paused_gc():
+        with self._lock:
             return repeated, prepared.on_tier(repeated)
 
     def _compute(

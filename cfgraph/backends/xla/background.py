@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -19,6 +21,8 @@ T = TypeVar("T")
 
 # seconds without work, after which a thread and its child process end
 _IDLE_SECONDS: Final = 5.0
+# after which a run beside the work gets the interpreter back, each time that it released it
+_SWITCH_SECONDS: Final = 0.0005
 
 
 class Job(Generic[T]):
@@ -33,7 +37,8 @@ class Job(Generic[T]):
     def run(self) -> None:
         """Do the work."""
         try:
-            self._results.append(self._work())
+            with _yielding():
+                self._results.append(self._work())
         except BaseException as error:
             self.error = error
         self._done.set()
@@ -49,6 +54,17 @@ class Job(Generic[T]):
         if self.error is not None:
             raise self.error
         return self._results[0]
+
+
+@contextmanager
+def _yielding() -> Iterator[None]:
+    """Context of work that soon gives the interpreter to a thread that waits for it."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 class BackgroundThread:

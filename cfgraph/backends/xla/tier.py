@@ -33,6 +33,7 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.backends.xla.background import BACKGROUND, Job
 from cfgraph.backends.xla.jax_library import has_jax
 from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Node
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_duration
@@ -395,7 +396,8 @@ class XlaTier:
         clusters = ClusterRunner(
             "xla", prefixes_errors=False, compiles_later=True, cache=self._cache
         )
-        run = plan_run(spec, replace(self._config, jit="xla", regions=True), clusters, "")
+        with paused_gc():  # a full collection would stop the runs beside it
+            run = plan_run(spec, replace(self._config, jit="xla", regions=True), clusters, "")
         remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)
         compiled, original = run.compiled, generated.compiled
         if compiled is None or original is None:

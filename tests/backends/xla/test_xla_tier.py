@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from threading import Thread
@@ -449,3 +450,9 @@ def test_another_thread_may_add_a_time_while_times_are_compared() -> None:
     for seconds in (2.0, 1.0):
         times.add(Compared(seconds))
     assert times.least == 1.0
+
+
+def test_work_beside_the_runs_soon_returns_the_interpreter() -> None:
+    before = sys.getswitchinterval()
+    assert BACKGROUND.start(sys.getswitchinterval).result() < before
+    assert sys.getswitchinterval() == before
