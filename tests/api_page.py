@@ -34,7 +34,8 @@ def _entry(name: str) -> Iterator[str]:
 
 def _summary(value: Any) -> str:
     """The first line of a docstring, and the rest of its sentence."""
-    first, _, rest = (inspect.getdoc(value) or "").partition("\n\n")[0].partition("\n")
+    # not `inspect.getdoc`, which finds documentation of other packages in base classes
+    first, _, rest = inspect.cleandoc(value.__doc__ or "").partition("\n\n")[0].partition("\n")
     return first if first.endswith(".") else re.sub(r"(?<=\.)\s.*", "", f"{first} {rest}".strip())
 
 
@@ -56,12 +57,17 @@ def _signature(name: str, value: Any) -> str:
 
 
 def _members(value: type) -> Iterator[str]:
-    """The public methods and properties of a class, other than those of any error or tuple."""
-    inherited = {*dir(BaseException), *dir(tuple)}
+    """The public methods and properties that cfgraph defines; of errors, those of the first."""
     if issubclass(value, cfgraph.CfgraphError) and value is not cfgraph.CfgraphError:
         return
+    own = {
+        name
+        for base in value.__mro__
+        if base.__module__.startswith("cfgraph")
+        for name in vars(base)
+    }
     for name, member in inspect.getmembers(value):
-        if name.startswith("_") or name in inherited or not _summary(member):
+        if name.startswith("_") or name not in own or not _summary(member):
             continue
         if inspect.isroutine(member) or isinstance(member, property):
             call = "" if isinstance(member, property) else "()"
