@@ -75,6 +75,18 @@ def test_a_second_temporary_of_an_iteration_needs_another_name(options: dict[str
         session.run("exit")
 
 
+@pytest.mark.parametrize("options", ENGINES)
+def test_a_temporary_is_destroyed_once(options: dict[str, Any]) -> None:
+    """TensorFlow reads memory that it has freed, which may end the process."""
+    again = 'again = DestroyTemporaryVariable(set, ^first) {var_name="t"}\n'
+    graph = loop(DESTROYED.replace("value", "first") + f"\n{again}value = Add(first, again)")
+    with (
+        cfgraph.Session(graph, **options) as session,
+        pytest.raises(ExecutionError, match="'t' does not exist in this iteration"),
+    ):
+        session.run("exit")
+
+
 def test_a_temporary_is_destroyed_where_it_was_created() -> None:
     text = "start = Const() {dtype=float32, value=float32[]:0}" + OUTSIDE
     with (

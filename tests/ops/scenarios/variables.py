@@ -93,12 +93,6 @@ def a_name_is_free_once_destroyed(g: Sketch) -> Runs:
     return [[end, again], [again]]
 
 
-def destroyed_twice(g: Sketch) -> Runs:
-    v = _temporary(g, 1.0)
-    end = g("DestroyTemporaryVariable", v, var_name="t")
-    return [[end], [g("DestroyTemporaryVariable", v, var_name="t", controls=[end])]]
-
-
 def guaranteed_handle(g: Sketch) -> Runs:
     v = g("VarHandleOp", dtype=float32, shape=Shape([2]))
     return [[g("GuaranteeConst", v)], [g("GuaranteeConst", np.float32(2))]]
@@ -197,7 +191,6 @@ SCENES: list[Scenario] = [
     destroyed_by_another_name,
     two_of_one_name,
     a_name_is_free_once_destroyed,
-    destroyed_twice,
     guaranteed_handle,
     resource,
     resource_types_and_shapes,
