@@ -27,7 +27,7 @@ ENDLESS = ["--feed", "n=2000000000", "--tap", "while/add"]
 SOON = (
     "-c",
     "from cfgraph import __main__; from cfgraph.cli import progress;"
-    "progress._DELAY = progress._PERIOD = 0.01; __main__.main()",
+    "progress._DELAY = progress._PERIOD = 0.01; progress._PATIENCE = 60; __main__.main()",
 )
 SHELL = set("|&>*")
 LINES = [line for lines in EXAMPLES.values() for line in lines]
@@ -77,6 +77,12 @@ def test_an_interrupted_run_leaves_its_trace_whole_and_nothing_else(
     assert any(event["name"].endswith("/Enter") for event in events)
 
 
+def processor_ticks(pid: int) -> int:
+    """The hundredths of a second for which a process has run."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
 def test_an_interrupted_run_answers_with_one_document(counter: Path) -> None:
     trace = ["--trace", "--json"]
     with start("run", counter, *ENDLESS[:2], *trace) as process:
@@ -101,7 +107,9 @@ def test_an_interrupted_run_says_where_it_was(engine: str, counter: Path, tmp_pa
     with start(*run) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == b"started\n"
-        time.sleep(0.1)
+        began = processor_ticks(process.pid)
+        while processor_ticks(process.pid) < began + 10:
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -112,11 +120,12 @@ def test_an_interrupted_run_says_where_it_was(engine: str, counter: Path, tmp_pa
 
 
 def test_a_long_run_shows_progress_on_a_terminal_alone(counter: Path) -> None:
-    args = ["run", str(counter), *ENDLESS[:2], "--engine", "tokens", "--max-iterations", "20000"]
-    text = on_terminal(args, 80, program=SOON)
-    assert re.search(r"\x1b\[2Krun: [\d,]+ iterations of while/while_context, [\d,]+/s", text)
-    # the error replaces the line
-    assert "\r\x1b[2Kerror[CFG704]" in text
+    args = ["run", str(counter), *ENDLESS[:2], "--engine", "tokens"]
+    line = rb"\x1b\[2Krun: [\d,]+ iterations of while/while_context, [\d,]+/s"
+    text = on_terminal(args, 80, program=SOON, interrupt_at=line)
+    # the message replaces the line
+    assert "\r\x1b[2Kinterrupted in run" in text
+    args += ["--max-iterations", "20000"]
     assert "iterations of" not in on_terminal([*args, "--quiet"], 80, program=SOON)
     command = [sys.executable, *SOON, *args]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
@@ -124,9 +133,14 @@ def test_a_long_run_shows_progress_on_a_terminal_alone(counter: Path) -> None:
 
 
 def on_terminal(
-    args: list[str], columns: int, *, program: Sequence[str] = ("-m", "cfgraph"), **more: str
+    args: list[str],
+    columns: int,
+    *,
+    program: Sequence[str] = ("-m", "cfgraph"),
+    interrupt_at: bytes | None = None,
+    **more: str,
 ) -> str:
-    """Output of a command on a terminal of a given width."""
+    """Output of a command on a terminal of a given width, interrupted once it has a pattern."""
     leader, follower = pty.openpty()
     env = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "COLUMNS"}}
     command = [sys.executable, *program, *args]
@@ -143,7 +157,11 @@ def on_terminal(
             if not chunk:
                 break
             data += chunk
+            if interrupt_at is not None and re.search(interrupt_at, data):
+                process.send_signal(signal.SIGINT)
+                interrupt_at = None
         process.wait(timeout=60)
+    assert interrupt_at is None
     os.close(leader)
     return data.decode()
 

@@ -69,7 +69,7 @@ def test_a_failure_of_the_process_is_an_error_with_a_code(
 ) -> None:
     request(child, "fault", fault="nothing")
     with pytest.raises(ProcessLost) as caught:
-        request(child, kind, seconds=0.5, fault=fault)
+        request(child, kind, seconds=0.5 if "0.5 s" in message else 60, fault=fault)
     assert caught.value.message == f"the process that misbehaves {message}"
     assert (caught.value.code, caught.value.hint) == ("CFG715", "a hint of the program")
     assert not Path(f"/proc/{child.pid}").exists()
@@ -116,7 +116,7 @@ def test_the_deadline_of_the_context_ends_the_process(child: ChildProcess) -> No
     start = time.monotonic()
     with limited(timeout=0.5), pytest.raises(RunTimeout):
         request(child, "fault", fault="hold the lock")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     assert not child.is_usable
 
 
@@ -126,7 +126,7 @@ def test_the_deadline_of_the_context_ends_a_request_that_is_not_read(child: Chil
     start = time.monotonic()
     with limited(timeout=0.3), pytest.raises(RunTimeout):
         child.request(ProcessMessage({"kind": "fault"}, {"x": np.zeros(1 << 20)}))
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30
     assert not child.is_usable
 
 
@@ -184,7 +184,7 @@ def test_the_process_ends_with_its_parent(fault: str, root: Path) -> None:
     assert _runs(pid)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _runs(pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import signal
 import subprocess
 import sys
@@ -44,12 +45,14 @@ next = NextIteration(switch:1)
 y = Exit(switch)
 """
 ABANDONED = """
-import time
+import threading, time
 from cfgraph.errors import RunTimeout
 from cfgraph.limits import limited, run_interruptibly
+given_up = threading.Event()
 
 def work():
-    time.sleep(0.4)
+    given_up.wait()
+    time.sleep(0.2)
     print("done")
 
 try:
@@ -57,6 +60,7 @@ try:
         run_interruptibly(work)
 except RunTimeout:
     print("given up")
+    given_up.set()
 """
 LONG = 20.0
 MAIN = threading.main_thread().ident or 0
@@ -104,6 +108,7 @@ def release() -> Iterator[threading.Event]:
 
 @pytest.fixture
 def slow_compiler(monkeypatch: pytest.MonkeyPatch, release: threading.Event) -> None:
+    importlib.import_module("jax")  # an import that is interrupted cannot be repeated
     compiled = jax_compile.TraceableFunction._compile
 
     def slow(self: Any, *args: Any) -> Any:

@@ -211,7 +211,7 @@ def test_strangers_delay_no_worker(count: int, sent: bytes, interval: float) -> 
             thread.start()
         start = time.monotonic()
         meshes[1].connect(addresses)
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 8  # a silent one is given 10
         done.set()
         for thread in threads:
             thread.join()

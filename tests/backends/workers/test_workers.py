@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -208,24 +207,17 @@ y = Neg(r)
 
 
 @pytest.mark.parametrize(
-    ("sent", "limit", "reason"),
-    [(signal.SIGKILL, 5.0, "was killed"), (signal.SIGSTOP, 4.0, "has sent nothing")],
+    ("sent", "reason"),
+    [(signal.SIGKILL, "was killed"), (signal.SIGSTOP, "has sent nothing")],
 )
-def test_a_process_that_ends_or_hangs_is_named(sent: int, limit: float, reason: str) -> None:
+def test_a_process_that_ends_or_hangs_is_named(sent: int, reason: str) -> None:
     options = cfgraph.Processes(2, lost_after=1.5)
     with cfgraph.Session(graph(counting()), workers=options) as session:
         session.run(["out:0"], {"n": 3})
         pid = worker_handles(session)[1].pid
-        signaled: list[float] = []
-
-        def send() -> None:
-            signaled.append(time.monotonic())
-            os.kill(pid, sent)
-
-        threading.Timer(0.1, send).start()
+        threading.Timer(0.3, os.kill, (pid, sent)).start()
         with pytest.raises(WorkerLost) as caught:
             session.run(["out:0"], {"n": 1 << 30})
-        assert time.monotonic() - signaled[0] < limit
     error = caught.value
     assert f"worker 1 ({error.host}, pid {pid}) {reason}" in error.message
     assert (error.node, error.device) == ("add", "cpu:0")

@@ -85,13 +85,13 @@ def test_a_fault_of_the_process_is_an_error_where_xla_was_requested(
         steps(run, 1)
     assert caught.value.code == "CFG716"
     assert ENDINGS[kind] in caught.value.message
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < LONGEST_SECONDS
     np.testing.assert_array_equal(variable(run), before)
 
 
 DECIDED = (Phase.XLA, Phase.REJECTED)
 # of a run while a process dies or is silent, and until a session decides
-LONGEST_SECONDS, MOST_SECONDS = 10.0, 60.0
+LONGEST_SECONDS, MOST_SECONDS = 60.0, 240.0
 
 
 def run_until_decided(run: Session, data: Any) -> tuple[list[Any], float]:

@@ -133,7 +133,7 @@ def ending(line: str, path: Path, folder: Path) -> tuple[int, float, int, list[s
 
 def processes_with(mark: str) -> list[str]:
     """The processes that have a mark in their environment, after the system has ended them."""
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 20
     while found := [
         path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if _has_mark(path, mark)
     ]:

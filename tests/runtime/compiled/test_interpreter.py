@@ -14,7 +14,6 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import CfgraphError
-from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled import engine
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
@@ -159,23 +158,19 @@ def test_a_value_is_dropped_after_its_last_use() -> None:
     assert peak < 5 * array.nbytes
 
 
-def long_chain() -> Graph:
-    """Nodes that take about a millisecond each."""
+def run_long_chain(size: int, engine: str = "auto", **limits: Any) -> None:
+    """Run nodes that take half a millisecond each, for a million elements."""
     b = cfgraph.Builder()
-    last = b.placeholder("x", "float32", [1 << 20])
+    last = b.placeholder("x", "float32", [size])
     for number in range(400):
         last = b.Tanh(last, name=f"p{number}")
-    return b.graph
-
-
-LONG = {"x:0": np.ones(1 << 20, np.float32)}
+    Session(b.graph, engine=engine).run(["p399:0"], {"x:0": np.ones(size, np.float32)}, **limits)
 
 
 @pytest.mark.parametrize("name", ["tokens", "auto"])
 def test_a_timeout_ends_the_run(name: str) -> None:
-    session = Session(long_chain(), engine=name)
     with pytest.raises(cfgraph.RunTimeout) as caught:
-        session.run(["p399:0"], LONG, timeout=0.1)
+        run_long_chain(1 << 23, name, timeout=0.2)
     assert caught.value.frame == "/"
 
 
@@ -189,7 +184,7 @@ def test_a_signal_handler_sees_the_node() -> None:
     before = signal.signal(signal.SIGALRM, note)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-        Session(long_chain()).run(["p399:0"], LONG)
+        run_long_chain(1 << 20)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
