@@ -41,12 +41,12 @@ def _is_integral(node: Node) -> bool:
 
 
 def integer_product(left: Any, right: Any) -> Any:
-    """The product of matrices of integers, by BLAS if float64 has all of its sums."""
+    """The product of integers, which overflow; by BLAS if float64 has all of its sums."""
     inner = left.shape[-1]
     if left.__class__ is np.ndarray and inner * min(left.size, right.size) >= _MANY:
         largest = [max(int(x.max()), -int(x.min())) for x in (left, right)]
         if inner * largest[0] * largest[1] <= _EXACT:
-            return (left.astype(np.float64) @ right.astype(np.float64)).astype(left.dtype)
+            return (left.astype("f8") @ right.astype("f8")).astype("i8").astype(left.dtype)
     return left @ right
 
 
