@@ -214,17 +214,7 @@ def test_an_access_that_depends_on_no_loop_variable_races_with_itself() -> None:
 
 def test_the_predicate_of_the_next_iteration_is_an_order() -> None:
     # the effect of an iteration precedes the predicate of the next one, which all of it waits for
-    text = (
-        LOOP.replace("CONTROL", "").replace("OTHER", "")
-        + """
-    e2 = Enter(zero) {frame_name="loop"}
-    m2 = Merge(e2, n2)
-    s2 = Switch(m2, c)
-    i2 = Identity(s2:1, ^more)
-    n2 = NextIteration(i2)
-    left = Exit(s2)
-    """
-    )
+    text = LOOSE.replace("^out , ^left", "^out")
     assert races(VARIABLE, text) == [("more",)]
     assert races(VARIABLE, text.replace("Less(m, bound)", "Less(m, m2)")) == []
 

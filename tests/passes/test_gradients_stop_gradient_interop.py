@@ -15,9 +15,9 @@ from tests.passes.stopped_programs import (
     FEEDS,
     PROGRAMS,
     XS,
+    BuilderLanguage,
     Program,
     sum_of_squares,
-    unrolled,
 )
 from tests.passes.tf_sessions import session_of
 
@@ -26,27 +26,14 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`").compat.v1
 
 
-class TensorFlowLanguage:
-    """The constructs in a TensorFlow graph."""
+class TensorFlowLanguage(BuilderLanguage):
+    """The constructs in a TensorFlow graph; those of a Builder have the same names."""
 
     def __init__(self, *, unrolled: bool = False) -> None:
-        self.unrolled = unrolled
+        super().__init__(unrolled=unrolled)
+        self.b = tf
         self.stop = tf.stop_gradient
         self.same = tf.identity
-
-    def cond(self, pred: Any, true: Callable[[], Any], false: Callable[[], Any]) -> Any:
-        return tf.cond(pred, true, false)
-
-    def repeat(self, count: int, step: Callable[..., Any], *state: Any) -> Any:
-        if self.unrolled:
-            return unrolled(count, step, *state)
-
-        def body(i: Any, *now: Any) -> Any:
-            after = step(*now)
-            return (i + 1, *(after if isinstance(after, tuple) else (after,)))
-
-        results = tf.while_loop(lambda i, *now: i < count, body, [0, *state])
-        return results[1] if len(state) == 1 else tuple(results[1:])
 
     def collect(self, count: int, step: Callable[[Any], Any], a: Any) -> Any:
         if self.unrolled:

@@ -395,40 +395,23 @@ def test_errors_are_those_of_generated_code(
     assert errors[:2] == errors[2:]
 
 
-LOOP = """
-n = Placeholder() {dtype=int32, shape=[]}
-table = Placeholder() {dtype=float32, shape=[4]}
-zero = Const() {dtype=int32, value=int32[]:0}
-none = Const() {dtype=float32, value=float32[]:0}
-i = Enter(zero) {frame_name="loop"}
-sum = Enter(none) {frame_name="loop"}
-limit = Enter(n) {frame_name="loop", is_constant=true}
-rows = Enter(table) {frame_name="loop", is_constant=true}
-merge = Merge(i, next)
-total = Merge(sum, next_sum)
-less = Less(merge, limit)
-cond = LoopCond(less)
-switch = Switch(merge, cond)
-switch_sum = Switch(total, cond)
-body = Identity(switch:1)
-one = Const(^body) {dtype=int32, value=int32[]:1}
-axis = Const(^body) {dtype=int32, value=int32[]:0}
-picked = GatherV2(rows, body, axis)
-tanh = Tanh(picked)
-more = AddV2(switch_sum:1, tanh)
-add = AddV2(body, one)
-next = NextIteration(add)
-next_sum = NextIteration(more)
-exit = Exit(switch_sum)
-y = Identity(exit)
-"""
+def sum_of_rows() -> Graph:
+    """A loop whose Gather fails in iteration 4."""
+    b = cfgraph.Builder()
+    n, table = b.placeholder("n", "int32", []), b.placeholder("table", "float32", [4])
+
+    def body(i: Any, total: Any) -> Any:
+        return i + 1, total + b.Tanh(b.GatherV2(table, i, 0))
+
+    b.Identity(b.while_loop(lambda i, total: i < n, body, (b.const(0), 0.0))[1], name="y")
+    return b.graph
 
 
 @needs_jax
 def test_an_error_in_a_loop_has_its_iteration(at_once: None) -> None:
     errors, table = [], np.arange(4, dtype=np.float32)
     for engine in ("auto", "compiled"):
-        run = session(LOOP, engine=engine)
+        run = Session(sum_of_rows(), engine=engine)
         for _ in range(9):
             (y,) = run.run(["y:0"], {"n": 4, "table": table})
         np.testing.assert_allclose(y, np.tanh(table).sum(), rtol=1e-6)
