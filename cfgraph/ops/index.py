@@ -81,6 +81,9 @@ FAMILIES: Final = {
         "FakeQuantWithMinMaxVarsPerChannelGradient"
     ),
     "fourier": "FFT FFT2D FFT3D IFFT IFFT2D IFFT3D IRFFT IRFFT2D IRFFT3D RFFT RFFT2D RFFT3D",
+    "fractional_pooling": (
+        "FractionalAvgPool FractionalAvgPoolGrad FractionalMaxPool FractionalMaxPoolGrad"
+    ),
     "functional": (
         "Case DeviceIndex EagerPyFunc FakeParam For If PartitionedCall PyFunc PyFuncStateless "
         "RemoteCall StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile "
