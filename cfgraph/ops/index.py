@@ -12,6 +12,10 @@ FAMILIES: Final = {
         "Maximum Minimum Mul NextAfter PopulationCount Pow RightShift SquaredDifference Sub"
     ),
     "bias": "BiasAdd BiasAddGrad BiasAddV1",
+    "box_sampling": (
+        "SampleDistortedBoundingBox SampleDistortedBoundingBoxV2 "
+        "StatelessSampleDistortedBoundingBox"
+    ),
     "box_selection": (
         "CombinedNonMaxSuppression NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 "
         "NonMaxSuppressionV4 NonMaxSuppressionV5 NonMaxSuppressionWithOverlaps"
@@ -24,7 +28,7 @@ FAMILIES: Final = {
         "ApproximateEqual Equal Greater GreaterEqual Less LessEqual LogicalAnd LogicalNot "
         "LogicalOr NotEqual Select SelectV2"
     ),
-    "concat": "Concat ConcatOffset ConcatV2 Pack",
+    "concat": "Concat ConcatOffset ConcatV2 Pack ParallelConcat",
     "constants": (
         "CheckNumerics CheckNumericsV2 Const Copy CopyHost DebugGradientIdentity "
         "DebugGradientRefIdentity DebugIdentity DeepCopy EnsureShape GuaranteeConst Identity "
@@ -42,13 +46,17 @@ FAMILIES: Final = {
         "Conv3DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNative "
         "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput"
     ),
-    "counting": "DenseCountSparseOutput RaggedBincount RaggedCountSparseOutput",
+    "counting": (
+        "DenseCountSparseOutput RaggedBincount RaggedCountSparseOutput SparseBincount "
+        "SparseCountSparseOutput"
+    ),
     "cropping": (
         "CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage ExtractGlimpse "
         "ExtractGlimpseV2"
     ),
     "ctc": "CTCLoss CTCLossV2",
     "ctc_decoders": "CTCBeamSearchDecoder CTCGreedyDecoder",
+    "data_formats": "DataFormatDimMap DataFormatVecPermute",
     "decomposition": (
         "BatchCholesky BatchCholeskyGrad BatchSelfAdjointEig BatchSelfAdjointEigV2 BatchSvd "
         "Cholesky CholeskyGrad Eig Lu Qr SelfAdjointEig SelfAdjointEigV2 Svd"
@@ -80,6 +88,7 @@ FAMILIES: Final = {
         "FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannel "
         "FakeQuantWithMinMaxVarsPerChannelGradient"
     ),
+    "feature_crosses": "RaggedCross SparseCross SparseCrossHashed SparseCrossV2",
     "fourier": "FFT FFT2D FFT3D IFFT IFFT2D IFFT3D IRFFT IRFFT2D IRFFT3D RFFT RFFT2D RFFT3D",
     "fractional_pooling": (
         "FractionalAvgPool FractionalAvgPoolGrad FractionalMaxPool FractionalMaxPoolGrad"
@@ -91,8 +100,8 @@ FAMILIES: Final = {
         "_DeviceRetval _If _ListToArray _Retval _While"
     ),
     "fused": (
-        "_FusedBatchNormEx _FusedConv2D _FusedDepthwiseConv2dNative _FusedMatMul "
-        "_UnaryOpsComposition"
+        "FusedPadConv2D FusedResizeAndPadConv2D _FusedBatchNormEx _FusedConv2D "
+        "_FusedDepthwiseConv2dNative _FusedMatMul _UnaryOpsComposition"
     ),
     "gather": "Gather GatherNd GatherV2",
     "generators": (
@@ -259,7 +268,10 @@ FAMILIES: Final = {
     "sparse_reduction": (
         "SparseReduceMax SparseReduceMaxSparse SparseReduceSum SparseReduceSumSparse SparseSoftmax"
     ),
-    "sparse_rows": "SparseConcat SparseFillEmptyRows SparseFillEmptyRowsGrad SparseReorder",
+    "sparse_rows": (
+        "RaggedFillEmptyRows RaggedFillEmptyRowsGrad SparseConcat SparseFillEmptyRows "
+        "SparseFillEmptyRowsGrad SparseReorder SparseSplit"
+    ),
     "sparse_segment": (
         "SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanGradV2 "
         "SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNGrad "
@@ -289,7 +301,9 @@ FAMILIES: Final = {
         "ResourceStridedSliceAssign StridedSlice StridedSliceAssign StridedSliceGrad "
         "TensorStridedSliceUpdate"
     ),
-    "string_hashing": "StringToHashBucket StringToHashBucketFast StringToHashBucketStrong",
+    "string_hashing": (
+        "Fingerprint StringToHashBucket StringToHashBucketFast StringToHashBucketStrong"
+    ),
     "string_join_split": (
         "ReduceJoin StringJoin StringNGrams StringSplit StringSplitV2 UnsortedSegmentJoin"
     ),

@@ -197,6 +197,23 @@ def _concat_offsets(concat_dim: Any, *shapes: Any) -> Any:
     return as_outputs(offsets)
 
 
+class ParallelConcat(Op):
+    """Tensors of one row each, in a tensor whose shape is an attribute."""
+
+    signature = "values: N*T -> output: T"
+    attrs = "N: int >= 1, shape: shape"
+    aliasing = Aliasing(preserves_elements=True)
+
+    @staticmethod
+    def kernel(xp: ModuleType, shape: Shape, /, *values: Any) -> Any:
+        dims = tuple(shape.dims or ())
+        if dims[:1] != (len(values),) or any(x.shape != (1, *dims[1:]) for x in values):
+            raise OpError(f"{len(values)} rows do not fit the shape {shape}")
+        return (np if values[0].dtype == object else xp).concatenate(values)
+
+    shape = staticmethod(lambda context: [context.attr("shape")])
+
+
 class ConcatOffset(Op):
     """Start offset of each tensor in a concatenation, computed from the tensors' shapes."""
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.shapes import Shape, ShapeError
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families.histogram import bin_counter, check_bin_count
+from cfgraph.ops.families.sparse_arithmetic import check_sparse
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import INDEX, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, static_int
@@ -88,6 +89,35 @@ class RaggedCountSparseOutput(SparseCounter):
         return _counted(rows, count, values, weights, limits, binary_output, output_type)
 
 
+class SparseCountSparseOutput(SparseCounter):
+    """Counts of the values of a sparse vector, or of each row of a sparse tensor."""
+
+    signature = (
+        "indices: int64, values: T, dense_shape: int64, weights: output_type "
+        "-> output_indices: int64, output_values: output_type, output_dense_shape: int64"
+    )
+
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        minlength: int,
+        maxlength: int,
+        binary_output: bool,
+        output_type: DType,
+        /,
+        *inputs: Any,
+    ) -> Any:
+        indices, values, shape, weights = inputs
+        sizes = check_sparse(indices, values, shape)
+        if weights.size and weights.shape != values.shape:
+            raise OpError("Weights and values must have the same shape")
+        rows, count = (indices[:, 0], sizes[0]) if len(sizes) > 1 else (None, None)
+        if count == 0:
+            raise OpError("dense_shape must have at least one row")
+        limits = minlength, maxlength
+        return _counted(rows, count, values, weights, limits, binary_output, output_type)
+
+
 def _rows_of_splits(splits: Any, values: Any) -> Any:
     """The row of each value of a ragged tensor."""
     if splits.ndim != 1 or len(splits) < 2 or splits[0] != 0 or splits[-1] != values.size:
@@ -125,6 +155,19 @@ def _counted(
     return kept, totals, np.array([count, size], np.int64)
 
 
+def _row_bins(rows: Any, values: Any, weights: Any, shape: tuple[int, int], binary: bool) -> Any:
+    """Bin counts of values in these rows, as a matrix; values beyond the bins are not counted."""
+    if weights.size and weights.shape != values.shape:
+        raise OpError("Weights and values must have the same shape")
+    count, bins = shape
+    inside = (values >= 0) & (values < bins)
+    places = (rows * bins + values)[inside]
+    if weights.size:
+        weights = weights[inside] if places.size else weights[:0]
+    counts = bin_counter(np, binary=binary)(places, np.int64(count * bins), weights)
+    return counts.reshape(shape)
+
+
 class RaggedBincount(Op):
     """Bin counts of each row of a ragged tensor; presence only if `binary_output`."""
 
@@ -139,16 +182,7 @@ class RaggedBincount(Op):
         rows, bins = _rows_of_splits(splits, values), int(check_bin_count(size))
         if values.size and values.min() < 0:
             raise OpError("Input values must be non-negative")
-        if weights.size and weights.shape != values.shape:
-            raise OpError("Weights and values must have the same shape")
-        inside, total = values < bins, np.int64((len(splits) - 1) * bins)
-        places = (rows * bins + values)[inside]
-        if weights.size and not places.size:
-            weights = weights[:0]
-        counts = bin_counter(np, binary=binary_output)(
-            places, total, weights[inside] if weights.size else weights
-        )
-        return counts.reshape((len(splits) - 1, bins))
+        return _row_bins(rows, values, weights, (len(splits) - 1, bins), binary_output)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -157,3 +191,34 @@ class RaggedBincount(Op):
             raise ShapeError(f"size ({size}) must be non-negative")
         rows = splits.dims[0] if splits.rank == 1 and splits.dims else None
         return [Shape((None if rows is None else rows - 1, size))]
+
+
+class SparseBincount(Op):
+    """Bin counts of a sparse vector, or of each row of a sparse matrix."""
+
+    signature = (
+        "indices: int64, values: Tidx, dense_shape: int64, size: Tidx, weights: T -> output: T"
+    )
+    attrs = f"Tidx: {INDEX}, {_NUMBERS}, binary_output: bool = false"
+    compilation = CompilerSupport(traceable=False)
+
+    @staticmethod
+    def kernel(xp: ModuleType, binary_output: bool, /, *inputs: Any) -> Any:
+        indices, values, shape, size, weights = inputs
+        sizes = check_sparse(indices, values, shape)
+        if size.ndim:
+            raise OpError(f"size must be a scalar, got shape {list(size.shape)}")
+        bins = int(check_bin_count(size))
+        if len(sizes) == 1:
+            return bin_counter(np, binary=binary_output)(values, size, weights)
+        # as in TensorFlow, negative values are errors in a vector, and not counted in a matrix
+        return _row_bins(indices[:, 0], values, weights, (sizes[0], bins), binary_output)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        size, sizes = static_int(context, 3), context.shape_value(2)
+        if size is not None and size < 0:
+            raise ShapeError(f"size ({size}) must be non-negative")
+        if sizes.rank is None:
+            return [UNKNOWN_SHAPE]
+        return [(Shape() if sizes.rank == 1 else sizes[:1]) + Shape((size,))]

@@ -17,7 +17,7 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Elementwise, Kernel, Op, OpError, SameShape, bound_kernel, lookup
-from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.shape_functions import InferenceContext, shape_of_rank
 
 # adds an op to the chain: (op, *inputs, **attributes) -> its node
 AddNode = Callable[..., Node]
@@ -166,6 +166,7 @@ class FusedProduct(FusedOp, abstract=True):
 
 
 _WINDOW: Final = "strides: list(int), padding: {'SAME', 'VALID'"
+_MIRRORED: Final = f"mode: {{'REFLECT', 'SYMMETRIC'}}, {_WINDOW}}}"
 _EPILOGUE: Final = (
     "fused_ops: list(string) = [], epsilon: float = 0.0001, leakyrelu_alpha: float = 0.2"
 )
@@ -213,6 +214,35 @@ class _FusedMatMul(FusedProduct):
         f"num_args: int >= 0, {_EPILOGUE}"
     )
     product = "MatMul"
+
+
+class FusedPadConv2D(FusedOp):
+    """A convolution of an image padded with its mirror image."""
+
+    signature = "input: T, paddings: int32, filter: T -> output: T"
+    attrs = f"T: {{float16, bfloat16, float32, float64}}, {_MIRRORED}"
+
+    @classmethod
+    def unfused(cls, add: AddNode, node: Node, inputs: Sequence[Output]) -> Sequence[Output]:
+        x, paddings, w = inputs
+        padded = add("MirrorPad", x, paddings, mode=node.attr("mode")).output()
+        return [add("Conv2D", padded, w, **shared_attrs(node, "Conv2D")).output()]
+
+    shape = staticmethod(lambda context: [shape_of_rank(4)])
+
+
+class FusedResizeAndPadConv2D(FusedPadConv2D):
+    """A convolution of an image resized by bilinear interpolation and padded as a mirror."""
+
+    signature = "input: T, size: int32, paddings: int32, filter: T -> output: T"
+    attrs = f"T: {{float16, float32, float64}}, resize_align_corners: bool = false, {_MIRRORED}"
+
+    @classmethod
+    def unfused(cls, add: AddNode, node: Node, inputs: Sequence[Output]) -> Sequence[Output]:
+        x, size, *rest = inputs
+        corners = node.attr("resize_align_corners")
+        resized = add("ResizeBilinear", x, size, align_corners=corners).output()
+        return super().unfused(add, node, [add("Cast", resized, DstT=x.dtype).output(), *rest])
 
 
 class _FusedBatchNormEx(FusedOp):

@@ -28,7 +28,7 @@ def check_splits(splits: Any, count: int | None) -> None:
         raise OpError(message)
 
 
-def _splits_of(lengths: Any) -> Any:
+def splits_of(lengths: Any) -> Any:
     """The row splits of rows with these lengths, int64."""
     # a float, since the sum of integers may overflow
     reserve_array((int(lengths.sum(dtype=np.float64)),), 8)
@@ -65,7 +65,7 @@ class RaggedRange(Op):
             if (deltas == 0).any():
                 raise OpError("Requires delta != 0")
             lengths = _range_lengths(starts, limits, deltas)
-            splits = _splits_of(lengths)
+            splits = splits_of(lengths)
             if splits[-1] > most:
                 raise OpError(f"the ranges hold {splits[-1]} values, too many for Tsplits")
             steps = places_in_rows(splits, lengths).astype(starts.dtype) * deltas.repeat(lengths)
@@ -185,7 +185,7 @@ def _gather_rows(nested: Sequence[Any], values: Any, indices: Any) -> list[Any]:
     for splits in nested:
         starts = splits.astype(np.int64)
         lengths = (starts[1:] - starts[:-1])[flat]
-        gathered = _splits_of(lengths)
+        gathered = splits_of(lengths)
         flat = np.arange(gathered[-1]) + (starts[flat] - gathered[:-1]).repeat(lengths)
         result.append(gathered.astype(splits.dtype))
     return [*result, values[flat]]

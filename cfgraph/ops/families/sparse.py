@@ -107,13 +107,13 @@ def _enumerate(g: GradientBuilder, x: Output) -> Output:
 
 
 def fill_empty_rows_gradient(
-    g: GradientBuilder, node: Node, *grads: Output | None
+    g: GradientBuilder, node: Node, *grads: Output | None, op: str = "SparseFillEmptyRowsGrad"
 ) -> InputGradients:
-    """Gradient of SparseFillEmptyRows with respect to values and default value."""
+    """Gradient with respect to values and default value of rows that are filled."""
     dvalues = grads[1]
     if dvalues is None:
         return [None] * len(node.inputs)
-    gradients = g.SparseFillEmptyRowsGrad(node.output(3), dvalues).node
+    gradients = getattr(g, op)(node.output(3), dvalues).node
     return None, gradients.output(0), None, gradients.output(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy as np
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families import sparse
 from cfgraph.ops.families.sparse import check_indices_inside
-from cfgraph.ops.families.sparse_arithmetic import check_size
+from cfgraph.ops.families.sparse_arithmetic import check_size, check_sparse
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Op, OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
 
 
 class SparseReorder(Op):
@@ -106,6 +107,37 @@ class SparseFillEmptyRowsGrad(Op):
         return [require_rank(context.inputs[0], 1), SCALAR_SHAPE]
 
 
+class RaggedFillEmptyRows(Op):
+    """Ragged rows with a default value added to each empty one."""
+
+    signature = (
+        "value_rowids: int64, values: T, nrows: int64, default_value: T "
+        "-> output_value_rowids: int64, output_values: T, empty_row_indicator: bool, "
+        "reverse_index_map: int64"
+    )
+    compilation = CompilerSupport(traceable=False)
+    gradient = staticmethod(partial(sparse.fill_empty_rows_gradient, op="RaggedFillEmptyRowsGrad"))
+
+    @staticmethod
+    def kernel(xp: ModuleType, rows: Any, values: Any, count: Any, default: Any) -> Any:
+        if rows.ndim != 1 or count.ndim:
+            raise OpError("value_rowids must be a vector, and nrows a scalar")
+        if count < 0:
+            raise OpError(f"nrows must not be negative, got {count}")
+        sizes = np.reshape(count, 1)
+        indices, *others = SparseFillEmptyRows.kernel(xp, rows[:, None], values, sizes, default)
+        return indices[:, 0], *others
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        count = vector_shape(static_int(context, 2))
+        return [vector_shape(), vector_shape(), count, require_rank(context.inputs[0], 1)]
+
+
+class RaggedFillEmptyRowsGrad(SparseFillEmptyRowsGrad):
+    """Gradients of the values and the default value of RaggedFillEmptyRows."""
+
+
 class SparseConcat(Op):
     """Concatenation of sparse tensors along a dimension."""
 
@@ -153,3 +185,43 @@ class SparseConcat(Op):
             vector_shape(),
             rank,
         ]
+
+
+class SparseSplit(Op):
+    """The parts of a sparse tensor along a dimension; the first ones may be longer by one."""
+
+    signature = (
+        "split_dim: int64, indices: int64, values: T, shape: int64 -> "
+        "output_indices: num_split*int64, output_values: num_split*T, output_shape: num_split*int64"
+    )
+    attrs = "num_split: int >= 1"
+    compilation = CompilerSupport(traceable=False)
+
+    @staticmethod
+    def kernel(
+        xp: ModuleType, num_split: int, /, split_dim: Any, indices: Any, values: Any, shape: Any
+    ) -> Any:
+        check_sparse(indices, values, shape)
+        check_size(shape)
+        if split_dim.ndim:
+            raise OpError(f"split_dim must be a scalar, got shape {list(split_dim.shape)}")
+        axis, rank = int(split_dim), len(shape)
+        if not -rank <= axis < rank:
+            raise OpError(f"split_dim should be in range [{-rank}, {rank}), got {axis}")
+        if num_split > shape[axis]:
+            raise OpError(f"{shape[axis]} elements cannot be split into {num_split} parts")
+        size, longer = divmod(int(shape[axis]), num_split)
+        sizes = [size + (number < longer) for number in range(num_split)]
+        start, parts = 0, []
+        for size in sizes:
+            inside = (start <= indices[:, axis]) & (indices[:, axis] < start + size)
+            offset, extent = np.zeros(rank, np.int64), shape.copy()
+            offset[axis], extent[axis] = start, size
+            parts.append((indices[inside] - offset, values[inside], extent))
+            start += size
+        return tuple(part for kind in zip(*parts, strict=True) for part in kind)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        rank, count = require_rank(context.inputs[3], 1), context.output_count // 3
+        return [vector_shape() + rank] * count + [vector_shape()] * count + [rank] * count

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.facts import HostPlacement
-from cfgraph.ops.opdef.op import OpError, SameShape
+from cfgraph.ops.opdef.op import Op, OpError, SameShape
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
 
 _MASK: Final = (1 << 64) - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
@@ -193,7 +195,7 @@ def legacy_hash(text: Any) -> Any:
     return _mix(_mix(result) * _MURMUR & _MASK)
 
 
-def _hashes(compute: Callable[[Any], Any], texts: list[bytes]) -> Any:
+def hashes_of_texts(compute: Callable[[Any], Any], texts: list[bytes]) -> Any:
     """The hash of each text; many texts of one length are computed at once."""
     result = np.empty(len(texts), np.uint64)
     by_length: dict[int, list[int]] = defaultdict(list)
@@ -207,6 +209,14 @@ def _hashes(compute: Callable[[Any], Any], texts: list[bytes]) -> Any:
     return result
 
 
+def joined_fingerprints(first: Any, second: Any) -> Any:
+    """The fingerprint of two fingerprints in this order; each may be an array of uint64."""
+    with np.errstate(over="ignore"):
+        factor = np.uint64(_MURMUR)
+        mixed = (first ^ factor ^ _mix(second * factor) * factor) * factor
+        return _mix(_mix(mixed) * factor)
+
+
 class HashBucket(SameShape, abstract=True):
     """A bucket number for each string, by a hash function."""
 
@@ -218,7 +228,7 @@ class HashBucket(SameShape, abstract=True):
 
     @staticmethod
     def kernel(xp: ModuleType, num_buckets: int, hash_function: Any, /, texts: Any) -> Any:
-        numbers = _hashes(hash_function, texts.ravel().tolist()) % np.uint64(num_buckets)
+        numbers = hashes_of_texts(hash_function, texts.ravel().tolist()) % np.uint64(num_buckets)
         return numbers.astype(np.int64).reshape(texts.shape)
 
 
@@ -247,3 +257,30 @@ class StringToHashBucket(HashBucket):
 
     signature = "string_tensor: string -> output: int64"
     hash_function = staticmethod(lambda node: legacy_hash)
+
+
+class Fingerprint(Op):
+    """Fingerprints of the rows of a tensor, eight bytes of each."""
+
+    signature = "data: T, method: string -> fingerprint: uint8"
+    placement = HostPlacement(host_only=True)
+
+    @staticmethod
+    def kernel(xp: ModuleType, data: Any, method: Any) -> Any:
+        if method.ndim or method[()] != b"farmhash64":
+            raise OpError(f"method must be the scalar farmhash64, got {method.tolist()!r}")
+        if not data.ndim:
+            raise OpError("data must have at least one dimension")
+        if data.dtype == object:
+            data = _fingerprints(data.ravel().tolist()).reshape(data.shape)
+            if data.size == len(data):
+                return data.view(np.uint8).reshape(-1, 8)
+        return _fingerprints([row.tobytes() for row in data]).view(np.uint8).reshape(-1, 8)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank_at_least(context.inputs[0], 1)[:1] + Shape((8,))]
+
+
+def _fingerprints(texts: list[bytes]) -> Any:
+    return hashes_of_texts(farm_hash, texts).astype("<u8")

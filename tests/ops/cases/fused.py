@@ -65,9 +65,33 @@ PRODUCTS = [
         for names in (["Sqrt", "Neg", "Tanh"], ["Log", "Exp"], ["Square", "Relu6"])
     ),
 ]
+IMAGE, FILTER, EDGES = f32(2, 3, 4, 3), f32(2, 2, 3, 5), [[0, 0], [1, 1], [2, 1], [0, 0]]
+STEPS = {"strides": [1, 1, 1, 1], "padding": "VALID"}
+
+
+def padded(op="FusedPadConv2D", edges=EDGES, size=(), kind=F32, error=False, **attrs):
+    sizes = [np.array(size, np.int32)] if size else []
+    inputs = [IMAGE.astype(kind), *sizes, np.array(edges, np.int32), FILTER.astype(kind)]
+    return case(op, inputs, {"mode": "REFLECT", **STEPS, **attrs}, error=error, **NEAR)
+
+
+RESIZED = "FusedResizeAndPadConv2D"
+PRODUCTS += [
+    padded(),
+    padded(kind=F64, mode="SYMMETRIC", **WINDOW),
+    padded(edges=[[0, 0], [3, 0], [0, 0], [0, 0]], error=True),
+    *(padded(RESIZED, size=(5, 7), kind=kind, mode="SYMMETRIC") for kind in (F32, np.float16)),
+    padded(RESIZED, size=(2, 3), resize_align_corners=True, padding="SAME", edges=[[0, 0]] * 4),
+    padded(RESIZED, size=(0, 3), error=True),
+    padded(RESIZED, size=(5, 7), edges=[[0, 0], [9, 0], [0, 0], [0, 0]], error=True),
+]
 CASES = PRODUCTS
 NO_GRADIENT = dict.fromkeys(
-    ["_FusedMatMul", "_FusedConv2D", "_UnaryOpsComposition"], "TensorFlow has none"
+    [
+        *("_FusedMatMul", "_FusedConv2D", "_UnaryOpsComposition"),
+        *("FusedPadConv2D", "FusedResizeAndPadConv2D"),
+    ],
+    "TensorFlow has none",
 )
 # those of oneDNN are computed as the ordinary ops that they replace
 _ONEDNN = [name for name in registry.op_names() if name.startswith("_Mkl")]

@@ -215,7 +215,47 @@ RESIZE = [
         for kernel in KERNELS
     ),
 ]
-CASES = NMS + CROP + DRAW + PATCHES + RESIZE
+BOX = F32([[[0.1, 0.2, 0.6, 0.9], [0.5, 0.5, 0.4, 0.7]]])
+COVERED = F32(0.3)
+WHOLE, NO_BOX = F32([[[0, 0, 1, 1]]]), np.zeros((1, 0, 4), F32)
+RULES = {"aspect_ratio_range": (0.5, 2.0), "area_range": (0.01, 0.6)}
+
+
+def sampled(boxes=BOX, size=(40, 50, 3), covered=COVERED, seed=(1, 2), kind=I32, **more):
+    error, compare = more.pop("error", False), more.pop("compare", "values")
+    inputs = [np.array(size, kind), np.array(boxes, F32), covered, np.array(seed, I64)]
+    return case(
+        "StatelessSampleDistortedBoundingBox", inputs, RULES | more, error=error, compare=compare
+    )
+
+
+BOXES = [
+    *(sampled(seed=(number, 7)) for number in range(30)),
+    *(sampled(size=size, covered=F32(c)) for size in ((200, 9, 1), (9, 200, 3)) for c in (0, 0.9)),
+    *(sampled(WHOLE, kind=kind, size=(100, 50, 1)) for kind in (np.uint8, np.int16, I64)),
+    sampled(NO_BOX, use_image_if_no_bounding_boxes=True),
+    sampled(WHOLE, size=(1, 1, 3)),
+    sampled(WHOLE, size=(0, 50, 3)),
+    sampled(WHOLE, area_range=(1.0, 1.0)),
+    sampled(WHOLE, area_range=(0.5, 0.1)),
+    sampled(covered=F32(2)),
+    sampled(NO_BOX, error=True),
+    *(sampled(box, error=True) for box in (BOX[0], BOX[:, :, :3], BOX * 2, -BOX, BOX * np.nan)),
+    *(sampled(covered=covered, error=True) for covered in (F32(-1), F32([0.1]))),
+    *(sampled(area_range=bounds, error=True) for bounds in ((0.5,), (0.0, 1.0), (0.5, 2.0))),
+    *(sampled(aspect_ratio_range=bounds, error=True) for bounds in ((1.0,), (0.0, 1.0))),
+    sampled(size=(40, 50), error=True),
+    sampled(seed=(1,), error=True),
+    sampled(max_attempts=0, error=True),
+    *(
+        case(op, [I32([40, 50, 3]), BOX, *more], RULES | {"seed": 4}, compare="shape")
+        for op, more in (
+            ("SampleDistortedBoundingBox", []),
+            ("SampleDistortedBoundingBoxV2", [COVERED]),
+        )
+    ),
+]
+CASES = BOXES + NMS + CROP + DRAW + PATCHES + RESIZE
 ESTIMATE = {"CropAndResize": "bends at each pixel, in float32; of nearest pixels a bilinear one"}
 NO_GRADIENT = {
     **dict.fromkeys(
@@ -228,6 +268,7 @@ NO_GRADIENT = {
         "TensorFlow has none",
     ),
     "ScaleAndTranslateGrad": "TensorFlow has none",
+    "StatelessSampleDistortedBoundingBox": "TensorFlow has none",
     "ResizeArea": "TensorFlow has none",
 }
 NO_FORMULA = {"ScaleAndTranslate": (2, 3)}

@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 
+from cfgraph.ir.shapes import Shape
 from tests.ops.harness import case, i32, i64
 
 I32, I64, F32 = np.int32, np.int64, np.float32
@@ -230,7 +231,38 @@ MADE = [
     case("OneHot", [i64(0), I32(2), 1.0, 0.0], {"axis": -2}, error=True),
     case("OneHot", [i64(0), i32(2), 1.0, 0.0], error=True),
 ]
-CASES = [*CONCATS, *SPLITS, *PADS, *ORDERS, *BLOCKS, *MADE]
-
+FORMATS = {"src_format": "NDHWC", "dst_format": "CNWHD"}
+DATA_FORMATS = [
+    *(case("DataFormatDimMap", [x]) for x in (i32(0, 3, -1, -4), I64(2), i32([1, 2], [0, 3]))),
+    case("DataFormatDimMap", [i64(0, 1, 2, 3, 4)], FORMATS),
+    *(
+        case("DataFormatVecPermute", [x])
+        for x in (
+            i32(7, 4, 9, 3),
+            i64(7, 8),
+            i64([1, 2], [3, 4], [5, 6], [7, 8]),
+            i64([1, 2], [3, 4]),
+        )
+    ),
+    case("DataFormatVecPermute", [i32(5, 6)], {"dst_format": "CWHN"}),
+    *(case("DataFormatVecPermute", [i32(*range(n))], FORMATS) for n in (3, 5)),
+    *(
+        case("DataFormatVecPermute", [x], error=True)
+        for x in (I32(1), i32(1, 2, 3), np.zeros((4, 3), I32), np.zeros((4, 2, 1), I32))
+    ),
+    *(
+        case(op, [i32(0, 1, 2, 3)], {"src_format": source, "dst_format": target}, error=True)
+        for op in ("DataFormatDimMap", "DataFormatVecPermute")
+        for source, target in (("NHWC", "NHW"), ("NHWC", "NCHX"), ("HHWC", "HHWC"), ("NHC", "NCH"))
+    ),
+    *(
+        case("ParallelConcat", [x[None] for x in rows], {"shape": Shape((2, *rows.shape[1:]))})
+        for rows in (X, TEXT, np.arange(2))
+    ),
+    case("ParallelConcat", [X[:1], X[1:]], {"shape": Shape((2, 3, 5))}, error=True),
+    case("ParallelConcat", [X, X], {"shape": Shape((2, 3, 4))}, error=True),
+]
+CASES = [*DATA_FORMATS, *CONCATS, *SPLITS, *PADS, *ORDERS, *BLOCKS, *MADE]
+NO_GRADIENT = {"ParallelConcat": "TensorFlow has none"}
 OUR_GRADIENT = {"PadV2 by 2": "TensorFlow has none by the border"}
 FAILS = {"SplitV": ("Input must be scalar but has rank 1",)}

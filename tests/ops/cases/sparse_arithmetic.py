@@ -16,6 +16,7 @@ CUBE = np.array([[0, 0, 1], [0, 1, 0], [0, 1, 2], [1, 0, 0], [1, 2, 2]])
 CUBE_SIZES = np.array([2, 3, 3])
 CUBE_VALUES = random.standard_normal(5)
 AXES = [[0], [1], [-1], [0, 2], [], [0, 1, 2]]
+STRINGS = np.array([b"a", b"", b"bcd", b"e" * 200], object)
 
 # with the inputs after a sparse tensor, the number of whose elements is no int64
 UNCOUNTABLE = {
@@ -51,6 +52,37 @@ SUMS = [
     case("SparseSlice", [A, X, SIZES, np.array([0, 0]), np.array([-1, 2])], error=True),
     *(case(op, [A, X, SIZES * 2**33, *more], error=True) for op, more in UNCOUNTABLE.items()),
     case("SparseConcat", [A, B, X, Y, *[SIZES * 2**33] * 2], {"concat_dim": 1}, error=True),
+    *(
+        case("SparseSplit", [I64(axis), A, X, SIZES], {"num_split": count})
+        for axis, count in ((0, 2), (1, 3), (-1, 1), (-2, 3))
+    ),
+    case("SparseSplit", [I64(0), A[::-1], STRINGS, SIZES], {"num_split": 2}),
+    case("SparseSplit", [I64(1), A[:0], X[:0], SIZES], {"num_split": 4}),
+    case("SparseSplit", [I64(0), A, X, SIZES], {"num_split": 4}, error=True),
+    *(
+        case("SparseSplit", [axis, A, X, SIZES], {"num_split": 1}, error=True)
+        for axis in (I64(2), I64(-3), np.array([0]))
+    ),
+    case("SparseSplit", [I64(0), A, X, SIZES - 1], {"num_split": 1}, error=True),
+    case("SparseSplit", [I64(0), A, X, SIZES * 2**33], {"num_split": 1}, error=True),
+    *(
+        case("RaggedFillEmptyRows", [np.array(rows), values, I64(5), default])
+        for rows in ([1, 1, 3, 4], [3, 1, 1, 0])
+        for values, default in ((X, F32(-1)), (STRINGS, b"z"))
+    ),
+    # TensorFlow returns a matrix of row ids where there are no rows
+    case("RaggedFillEmptyRows", [np.array([], I64), X[:0], I64(3), F32(-1)]),
+    *(
+        case("RaggedFillEmptyRows", [np.array(rows), X, count, F32(-1)], error=True)
+        for rows, count in (
+            ([1, 1, 3, 4], I64(4)),
+            ([-1, 1, 3, 4], I64(5)),
+            ([1, 1], I64(5)),
+            ([1, 1, 3, 4], np.array([5])),
+            ([1, 1, 3, 4], I64(-1)),
+        )
+    ),
+    case("RaggedFillEmptyRowsGrad", [np.array([1, 0, 4, 3]), random.standard_normal(6)]),
     case("SparseSliceGrad", [X[:2], A, np.array([1, 0]), np.array([[0, 0], [1, 2]])]),
     *(
         case(op, [A, X.astype(t), SIZES, dense.astype(t)])
@@ -71,7 +103,6 @@ SUMS = [
         error=True,
     ),
 ]
-STRINGS = np.array([b"a", b"", b"bcd", b"e" * 200], object)
 SERIALIZED = [
     *(
         case(op, [A, values, SIZES])
@@ -120,12 +151,16 @@ CASES = SUMS + SERIALIZED + REDUCTIONS
 NO_GRADIENT = dict.fromkeys(
     [
         *("SparseAddGrad", "SparseSliceGrad", "SparseReduceMax"),
-        *("SparseReduceMaxSparse", "SparseReduceSumSparse"),
+        *("SparseReduceMaxSparse", "SparseReduceSumSparse", "SparseSplit"),
     ],
     "TensorFlow has none",
 )
-OUR_GRADIENT = {"SparseDenseCwiseAdd": "TensorFlow says that it is not implemented"}
+OUR_GRADIENT = {
+    "SparseDenseCwiseAdd": "TensorFlow says that it is not implemented",
+    "RaggedFillEmptyRowsGrad": "TensorFlow has none",
+}
 OUR_SECOND = {
+    "RaggedFillEmptyRowsGrad": "TensorFlow has no gradient of it",
     "SparseSoftmax": "SparseDenseCwiseAdd has no gradient there",
     "SparseReduceSum": "its gradient gathers at computed places",
 }
