@@ -17,6 +17,7 @@ from cfgraph.analysis.check_late_enters import late_enter_findings
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource, deadness
 from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
 from cfgraph.analysis.endless_loops import endless_loop_findings
+from cfgraph.analysis.feeds_and_fetches import merge_hint
 from cfgraph.analysis.findings import LEVELS, PARTITION_HINT, Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import sinks
@@ -31,7 +32,7 @@ from cfgraph.ir.names import name_list
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import is_partitioned, joining_merge
+from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.rich_display import DisplayedReport
 
@@ -247,10 +248,8 @@ def _dead_fetches(
             continue
         clause = witness_clause(witness)
         message = f"{tensor.name!r} is fetched and may be dead{clause}"
-        merge = joining_merge(_node(tensor))
         hint = "no Merge joins it with the other branch: a run that takes that has no value"
-        if merge is not None:
-            hint = f"fetch {merge.name}:0, which joins the conditional's branches"
+        hint = merge_hint([*_conditional_path(analysis, tensor)]) or hint
         if not fetches:
             message = f"{tensor.name!r} has no reader and is dead in some runs{clause}"
             hint = "if it will be fetched, add a Merge of the conditional's branches"
@@ -259,6 +258,17 @@ def _dead_fetches(
         node = _node(tensor)
         where = frame_location(analysis.frames, node)
         yield Finding("CFG224", level, message, node.name, hint, related, where)
+
+
+def _conditional_path(analysis: Deadness, source: TokenSource) -> Iterator[Node]:
+    """The nodes that are not always live, from a source to the branch that it depends on."""
+    reached = set[Node]()
+    while (node := _node(source)) not in reached:
+        reached.add(node)
+        yield node
+        if ROLES[node.op] is Role.SWITCH:
+            return
+        source = next((item for item in node.inputs if not analysis.always_live(item)), source)
 
 
 def _node(source: TokenSource) -> Node:

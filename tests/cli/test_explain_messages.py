@@ -84,3 +84,22 @@ def test_a_dead_fetch_names_the_merge_that_it_bypasses(
     assert done.code == 5
     assert "on the path total ← loss ← head, let loss read merge:0, which joins" in done.err
     assert "fetch merge:0, which joins" in command("run", path, *feeds, "--fetch", "head").err
+
+
+def test_a_check_names_the_merge_that_a_fetch_bypasses(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "bypassed.graph"
+    path.write_text(BYPASSED)
+    hints = {
+        "total": "on the path total ← loss ← head, let loss read merge:0, which joins the branches",
+        "head": "fetch merge:0, which joins the branches",
+    }
+    for fetch, hint in hints.items():
+        done = command("check", path, "--fetch", fetch, "--json")
+        assert [item["hint"] for item in done.json["findings"]] == [hint]
+    assert "no Merge joins" in _dead_end(command, tmp_path)
+
+
+def _dead_end(command: Command, tmp_path: Path) -> str:
+    path = tmp_path / "alone.graph"
+    path.write_text(BYPASSED.replace("Merge(head, other)", "Neg(other)"))
+    return str(command("check", path, "--fetch", "loss").out)

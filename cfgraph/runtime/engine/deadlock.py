@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from cfgraph.analysis.feeds_and_fetches import merge_hint
 from cfgraph.analysis.findings import PARTITION_HINT
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import RendezvousKey, joining_merge, rendezvous_key
+from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.propagate import FrameState, Iteration
 from cfgraph.runtime.engine.quiescent_state import DeviceIteration, QuiescentState
@@ -217,29 +218,15 @@ MISSING_VALUE_CODE: Final = "CFG707"
 def explain_dead_fetch(state: QuiescentState, output: Output) -> ExecutionError:
     """The error of a dead fetch, naming the node that killed it."""
     tracer = _DeadnessTracer(state, output.node)
+    message = f"{output.name} is dead: {tracer.explain(output)}"
+    instead = merge_hint([*tracer.path])
     return ExecutionError(
-        f"{output.name} is dead: {tracer.explain(output)}",
+        message,
         node=output.node,
         device=state.executor_of[output.node].device,
-        hint=f"{_merge_hint(list(tracer.path))}feed the predicate differently",
+        hint=f"{instead}, or feed the predicate differently".removeprefix(", or "),
         code="CFG702",
     )
-
-
-def _merge_hint(path: Sequence[Node]) -> str:
-    """The Merge to read instead of a tensor in a branch, which a path of dead nodes leads to."""
-    merges = ((index, joining_merge(node)) for index, node in enumerate(path))
-    index, merge = next((item for item in merges if item[1] not in (None, *path)), (0, None))
-    if merge is None:
-        return ""
-    name = f"{merge.name}:0, which joins the branches"
-    if not index:
-        return f"fetch {name}, or "
-    names = [item.name for item in path[: index + 1]]
-    if len(names) > MAX_LISTED_REASONS:
-        names[2:-2] = ["…"]
-    reader = path[index - 1].name
-    return f"on the path {' ← '.join(names)}, let {reader} read {name}; or "
 
 
 def explain_missing_fetch(state: QuiescentState, output: Output) -> ExecutionError:
