@@ -33,11 +33,6 @@ class FeedOptions(OptionGroup):
     feed: options.Feed = field(default_factory=list)
     feeds: options.Feeds = field(default_factory=list)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the tensors, except those in archives."""
-        return [_name(text) for text in self.feed if not text.startswith("@")]
-
 
 class ModelOptions(OptionGroup):
     """Initializers, variables, and the signature of a model."""

@@ -107,7 +107,7 @@ def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None
     """
     options = options or ComparisonRunOptions()
     is_named = bool(options.fetches or options.targets)
-    options = _existing_in_b(a, b, options)
+    options = existing_in_b(a, b, options)
     if not options.fetches and not options.targets:
         if is_named:
             missing = options.missing
@@ -152,7 +152,9 @@ def _compare_cases(a: Graph, b: Graph, options: ComparisonRunOptions) -> RunDiff
 def _paired_inputs(a: Graph, b: Graph, options: ComparisonRunOptions) -> dict[str, str]:
     """Return the inputs of the second graph that have other names. Raises UsageError."""
     first = RunSide(a, [*_required(a, options), *_inits(a, options)], options.setting.feeds)
-    second = RunSide(b, [*_required(b, options, b=True), *_inits(b, options)], options.feeds_of_b)
+    shared = [name for name in map(options.name_of_b, first.feeds) if has_output(b, name)]
+    required_of_b = [*_required(b, options, b=True), *_inits(b, options)]
+    second = RunSide(b, required_of_b, [*options.feeds_of_b, *shared])
     return pair_inputs(first, second, options.names_of_b)
 
 
@@ -227,7 +229,7 @@ def _inits(graph: Graph, options: ComparisonRunOptions) -> list[Node]:
     return [graph[name] for name in names if name in graph]
 
 
-def _existing_in_b(a: Graph, b: Graph, options: ComparisonRunOptions) -> ComparisonRunOptions:
+def existing_in_b(a: Graph, b: Graph, options: ComparisonRunOptions) -> ComparisonRunOptions:
     """Return the options with what both graphs have, and the names that the second one lacks."""
     if options.fetches or options.targets:
         expected = [a.tensor(name).name for name in options.fetches if name not in options.missing]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cfgraph.cli.output import note
@@ -47,7 +47,20 @@ class SignatureNames:
             for names, tensors in ((inputs, signature.inputs), (outputs, signature.outputs)):
                 found = _in_graph(graph, tensors)
                 names.update({f"{signature.name}/{name}": found[name] for name in found})
-        return cls(inputs, outputs)
+        return cls.completed(NodeNames(graph), inputs, outputs)
+
+    @classmethod
+    def completed(
+        cls, nodes: NodeNames, inputs: Mapping[str, str], outputs: Mapping[str, str], *more: Any
+    ) -> SignatureNames:
+        """Return names that also find the nodes of a graph by the ends of their names."""
+        found = _CompletedNames(outputs, nodes.outside_functions)
+        return cls(_CompletedNames(inputs, nodes.in_run), found, nodes, *more)
+
+    def with_inputs(self, inputs: Mapping[str, str]) -> SignatureNames:
+        """Return the names with others of inputs, which take precedence."""
+        merged = _CompletedNames({**self.inputs, **inputs}, self.nodes.in_run)
+        return replace(self, inputs=merged)
 
     def in_graph(self, graph: Graph) -> SignatureNames:
         """Return the names of tensors that another graph has, too."""
@@ -55,7 +68,7 @@ class SignatureNames:
             {name: tensor for name, tensor in names.items() if _has_tensor(graph, tensor)}
             for names in (self.inputs, self.outputs)
         ]
-        return SignatureNames(kept[0], kept[1])
+        return SignatureNames.completed(NodeNames(graph), *kept)
 
     def tensor(self, name: str) -> str:
         """Return the tensor that a name of the signature stands for, or the complete name."""
@@ -125,13 +138,7 @@ def signature_names(
                 owners.setdefault(name, []).append(other.name)
     results = [graph.tensor(tensor).node for tensor in outputs.values()]
     nodes = NodeNames(graph, results, short=short)
-    return SignatureNames(
-        _CompletedNames(inputs, nodes.in_run),
-        _CompletedNames(outputs, nodes.outside_functions),
-        nodes,
-        signature,
-        owners,
-    )
+    return SignatureNames.completed(nodes, inputs, outputs, signature, owners)
 
 
 def names_tensors(path: str, graph: Graph) -> bool:

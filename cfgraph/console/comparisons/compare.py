@@ -10,8 +10,8 @@ from typing import Any
 from cfgraph.cli.output import hidden_notes
 from cfgraph.cli.transform_options import CaseOptions, ComparedRuns, FetchOptions, RunInputs
 from cfgraph.comparison.differences import RunDiff
-from cfgraph.comparison.equivalence import DEFAULT_CASES, ComparisonRunOptions, compare_runs
-from cfgraph.console.comparisons.run_options import pair_options
+from cfgraph.comparison.equivalence import DEFAULT_CASES, ComparisonRunOptions
+from cfgraph.console.comparisons.run_options import pair_runs
 from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.ir.file_io import require_path
 from cfgraph.ir.graph import Graph
@@ -50,11 +50,12 @@ def compare(
     sources = _source(a), _source(b)
     runs = compared_runs(feeds, cases, fetches, seed, rtol, atol)
     with hidden_notes():
-        options = with_state(pair_options(sources, runs), state)
+        paired = pair_runs(sources, runs)
+        options = with_state(paired.options, state)
         if state_of_b is not None:
             require_state(state_of_b)
             options = replace(options, state_of_b=state_of_b)
-        return compare_runs(sources[0].graph, sources[1].graph, options)
+        return replace(paired, options=options).compare()
 
 
 def compared_runs(

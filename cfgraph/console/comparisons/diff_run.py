@@ -17,7 +17,7 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.cli.output import Page, page
 from cfgraph.comparison.diff import diff
 from cfgraph.comparison.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
-from cfgraph.comparison.equivalence import compare_runs, first_race
+from cfgraph.comparison.equivalence import first_race
 from cfgraph.comparison.sample_point import is_random
 from cfgraph.console.comparisons.diff import (
     Comparison,
@@ -29,7 +29,7 @@ from cfgraph.console.comparisons.diff import (
     print_changes,
     print_diff_result,
 )
-from cfgraph.console.comparisons.run_options import pair_options
+from cfgraph.console.comparisons.run_options import pair_runs
 from cfgraph.console.documents import DifferenceReport, DivergenceReport, RunsReport, ValueReport
 from cfgraph.console.graph_files import require_single_stdin
 from cfgraph.console.values import summary_text, value_report, value_text
@@ -256,8 +256,8 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
     """Compare the values that two graphs compute."""
     for source in sources:
         require_single_stdin(source, options.runs.inputs.feed)
-    graphs = sources[0].graph, sources[1].graph
-    delta = compare_runs(*graphs, pair_options(sources, options.runs))
+    paired = pair_runs(sources, options.runs)
+    graphs, delta = paired.graphs, paired.compare()
     if options.node_data:
         options.node_data.write_runs(sources, delta)
     return print_diff_result(

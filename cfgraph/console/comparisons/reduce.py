@@ -21,10 +21,7 @@ from cfgraph.comparison.reduce.search import ReductionStep
 from cfgraph.comparison.reduce.subject import Subject
 from cfgraph.console.comparisons.diff_run import print_runs, runs_report
 from cfgraph.console.comparisons.failing_command import CommandOptions, CommandOracle, command_text
-from cfgraph.console.comparisons.run_options import (
-    comparison_options,
-    pair_options,
-)
+from cfgraph.console.comparisons.run_options import comparison_options, pair_runs
 from cfgraph.console.documents import RunsReport
 from cfgraph.console.graph_files import (
     Source,
@@ -134,9 +131,9 @@ def reduce_pair_of_files(
     if path == second == STDIN:
         raise UsageError("standard input can be read only once")
     sources = read_graph(path), read_graph(second)
-    options = pair_options(sources, runs)
-    subject = Subject(tuple(source.graph for source in sources))
-    oracle, difference = PairOracle.compare(subject, options)
+    paired = pair_runs(sources, runs)
+    subject = Subject(paired.graphs)
+    oracle, difference = PairOracle.compare(subject, paired.options)
     files = ReducedFiles((output, other), outputs.to)
     with files.kept_on_interruption():
         search = reduce_pair(subject, oracle, difference, files.on_success)

@@ -8,12 +8,26 @@ from typing import Final
 
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input
 from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.inner_nodes import find_inner_node
 from cfgraph.cli.options import split_list
 from cfgraph.cli.transform_options import ComparedRuns, RunInputs
-from cfgraph.comparison.equivalence import DEFAULT_CASES, ComparisonRunOptions, has_output
+from cfgraph.comparison.differences import RunDiff
+from cfgraph.comparison.equivalence import (
+    DEFAULT_CASES,
+    ComparisonRunOptions,
+    compare_runs,
+    existing_in_b,
+    has_output,
+)
 from cfgraph.comparison.pairing import pair_by_kind, pairs_finding
 from cfgraph.comparison.sample_point import DimensionSizes, SampleOptions
-from cfgraph.console.comparison_inputs import VariableSource, prepare_inputs, requested_fetches
+from cfgraph.console.comparison_inputs import (
+    VariableSource,
+    fed_in_functions,
+    prepare_inputs,
+    requested_fetches,
+    with_inner_feeds,
+)
 from cfgraph.console.graph_files import Source, saved_model_contents
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import UsageError
@@ -152,17 +166,44 @@ SourcePair = tuple[Source, Source]
 GraphPair = tuple[Graph, Graph]
 
 
-def pair_options(sources: SourcePair, runs: ComparedRuns) -> ComparisonRunOptions:
-    """Resolve the options of runs of two files. Raises UsageError for those that fit neither."""
+@dataclass(frozen=True, slots=True)
+class PairedRuns:
+    """Runs of two files to compare, which are lowered if tensors of their functions are fed.
+
+    `replaced` are these tensors, by the placeholders that are fed in their place.
+    """
+
+    sources: SourcePair
+    options: ComparisonRunOptions
+    replaced: Mapping[str, str]
+
+    @property
+    def graphs(self) -> GraphPair:
+        """The graphs that run."""
+        return self.sources[0].graph, self.sources[1].graph
+
+    def compare(self) -> RunDiff:
+        """Run both graphs and compare the results; raises the errors of `compare_runs`."""
+        delta = compare_runs(*self.graphs, self.options)
+        fed = {self.replaced.get(name, name): value for name, value in delta.inputs.items()}
+        return replace(delta, inputs=fed)
+
+
+def pair_runs(sources: SourcePair, runs: ComparedRuns) -> PairedRuns:
+    """Resolve the runs of two files. Raises UsageError for options that fit neither."""
     a, b = sources
     names_a, names_b, pairs = _paired_signatures(a, b, runs.inputs)
+    inner_a = fed_in_functions(a.graph, names_a, runs.inputs)
+    inner_b = fed_in_functions(b.graph, names_b, runs.inputs)
+    a, names_a, replaced = with_inner_feeds(a, names_a, runs.inputs, _common(a.graph, inner_b))
+    b, names_b, _ = with_inner_feeds(b, names_b, runs.inputs, _common(b.graph, inner_a))
     knows_a, knows_b = _feed_names(a.graph, names_a), _feed_names(b.graph, names_b)
     options = comparison_options(
         runs,
         a,
         names_a,
         by_signature=bool(names_a.outputs),
-        skipped_feed=lambda name: knows_b(name) and not knows_a(name),
+        skipped_feed=lambda name: not knows_a(name) and knows_b(name),
     )
     feeds_of_b = read_feeds(
         b.graph,
@@ -180,7 +221,19 @@ def pair_options(sources: SourcePair, runs: ComparedRuns) -> ComparisonRunOption
         notices=tuple(pairs.notices),
         independent=True,
     )
-    return _with_variables_of_b(b, runs, options)
+    if replaced:  # what only the fed tensors needed is no output
+        options = existing_in_b(sources[0].graph, b.graph, options)
+    return PairedRuns((a, b), _with_variables_of_b(b, runs, options), replaced)
+
+
+def _common(graph: Graph, tensors: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Return the tensors of functions of another graph that this one has, inside or outside."""
+
+    def has_all(names: Iterable[str]) -> bool:
+        nodes = map(node_name, names)
+        return all(node in graph or find_inner_node(graph, node) for node in nodes)
+
+    return {name: listed for name, listed in tensors.items() if has_all(listed)}
 
 
 def _with_variables_of_b(

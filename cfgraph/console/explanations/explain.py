@@ -26,6 +26,7 @@ from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import OutputTable, Page, page, report_table
 from cfgraph.cli.transform_options import RunInputs
+from cfgraph.console.comparison_inputs import with_inner_feeds
 from cfgraph.console.explanations.answers import (
     BusiestDevice,
     CycleItem,
@@ -346,7 +347,7 @@ def explain_subject(
         return
     require_single_stdin(source, inputs.feed)
     names = signature_names(source, inputs.signature, inputs.variables)
-    runs = None if make_runs is None else make_runs(source, names)
+    runs = make_runs and make_runs(*with_inner_feeds(source, names, inputs)[:2])
     subject = complete_subject(names, subject)
     explained = _explain(names.nodes, subject, runs, full, find_line)
     print_explanation(source, *explained, json=json, color=color)

@@ -115,6 +115,7 @@ class ExplainedRuns:
 
     def outcome(self, node: Node, *, in_root: bool) -> NodeOutcome:
         """Run the graph for one node. Raises the errors of the run, except a hang."""
+        node = self.source.graph[node.name]
         inputs = prepare_inputs(self.inputs, self.source, self.names, [node])
         graph, feeds, limit = inputs.graph, inputs.feeds, inputs.max_iterations
         fed = {graph.tensor(name) for name in feeds}

@@ -322,7 +322,8 @@ def requested_taps(
     completed = [complete_pattern(pattern, names.nodes.in_run) for pattern in options.tap]
     labels = state_labels(names) if state_labels else {}
     patterns = [*completed, *labels]
-    return TapPrinter(spec.graph, patterns, stream, printing.full, spec.feeds, labels)
+    fed = (*spec.feeds, *request.replaced)
+    return TapPrinter(spec.graph, patterns, stream, printing.full, fed, labels)
 
 
 class TapFiles:

@@ -36,6 +36,7 @@ from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.case_files import read_case
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.feeds.parse_feeds import (
+    feed_names,
     read_feeds,
     read_value,
     repeated_value_error,
@@ -201,8 +202,9 @@ class RunRequest:
     """A resolved run, the arrays of its feeds, expected values, and output files.
 
     `inits` run first, one after the other; `notes` describe how names were resolved; `labels` are
-    the names that a signature gives to tensors. If nothing is named, the outputs of the signature
-    or the graph are fetched, and a dead output is not an error.
+    the names that a signature gives to tensors, `replaced` tensors of loops and functions that are
+    fed. If nothing is named, the outputs of the signature or the graph are fetched, and a dead
+    output is not an error.
     """
 
     spec: RunSpec
@@ -219,6 +221,7 @@ class RunRequest:
     seed: int
     names: SignatureNames
     tap_files: Mapping[str, str]
+    replaced: tuple[Output, ...]
 
     @property
     def nodes(self) -> list[Node]:
@@ -268,10 +271,11 @@ def resolve_request(
 ) -> RunRequest:
     """Resolve the options. Raises UsageError if they do not fit the graph."""
     require_single_stdin(source, [*feeds.feed, *results.expect])
-    requested = [*feeds.names, *results.names, *fetches.fetch, *fetches.target, *model.init]
+    fed_by = feed_names(feeds.feed, feeds.feeds)
+    requested = [*fed_by, *results.names, *fetches.fetch, *fetches.target, *model.init]
     graph, groups = ClusterMembers(source.graph).resolve(requested)
     names = signature_names(replace(source, graph=graph), model.signature, model.variables)
-    names.require_selected(feeds.names)
+    names.require_selected(fed_by)
     resolved = requested_fetches(graph, fetches, names)
     tapped = [text for text in results.out if _is_tap(resolved, split_feed(text)[0])]
     fetched = [text for text in results.out if text not in tapped]
@@ -287,7 +291,7 @@ def resolve_request(
     nothing_named = not (resolved.tensors or resolved.targets)
     if nothing_named:
         resolved.default()
-    fed_names = {name: names.inputs.get(name, name) for name in feeds.names}
+    fed_names = {name: names.inputs.get(name, name) for name in fed_by}
     full_names, inputs = [*fed_names.values()], dict(names.inputs)
     inner = None if are_inputs(graph, full_names) else inner_feeds(graph, full_names)
     if inner is not None:
@@ -331,6 +335,7 @@ def resolve_request(
         seed,
         names,
         tap_files,
+        () if inner is None else inner.replaced,
     )
 
 

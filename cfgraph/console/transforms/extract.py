@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 
@@ -15,7 +15,7 @@ from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Page, report_table
 from cfgraph.cli.pass_options import ExtractOptions
 from cfgraph.cli.transform_options import ComparedRuns, RunInputs
-from cfgraph.console.comparison_inputs import PreparedInputs, prepare_inputs
+from cfgraph.console.comparison_inputs import PreparedInputs, prepare_inputs, with_inner_feeds
 from cfgraph.console.documents import RunsReport, Warnings
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
@@ -129,22 +129,31 @@ def captured_values(
     plan: ExtractionPlan, iterations: Mapping[Frame, int], inputs: PreparedInputs
 ) -> dict[str, Any]:
     """Run a graph and return the values of the cut tensors. Raises UsageError for one without."""
-    graph = inputs.graph
-    fed = {graph.tensor(name): value for name, value in inputs.feeds.items()}
+    graph, feeds = inputs.graph, inputs.feeds
     wanted: dict[str, list[Output]] = {}
     for tensor in plan.cut:
-        if tensor not in fed:
+        if tensor.name not in feeds:
             wanted.setdefault(tensor.node.name, []).append(tensor)
     observer = CutValues(plan.frames, iterations, wanted)
     if wanted:
-        require_feeds(graph, [], [graph[name] for name in wanted], set(fed))
+        fed = set(map(graph.tensor, feeds))
+        require_feeds(graph, [], [graph[name] for name in wanted], fed)
         session, limit = inputs.session(inputs.initial_state()), inputs.max_iterations
-        session.run([], inputs.feeds, [*wanted], trace=observer, max_iterations=limit)
-    values = {**observer.values, **{tensor: fed[tensor] for tensor in plan.cut if tensor in fed}}
-    missing = [tensor for tensor in plan.cut if tensor not in values]
+        session.run([], feeds, [*wanted], trace=observer, max_iterations=limit)
+    values = {tensor.name: value for tensor, value in observer.values.items()}
+    values |= {tensor.name: feeds[tensor.name] for tensor in plan.cut if tensor.name in feeds}
+    missing = [tensor for tensor in plan.cut if tensor.name not in values]
     if missing:
         raise _missing_value_error(missing[0], plan.frame, iterations, observer)
-    return {tensor.name: value for tensor, value in values.items()}
+    return values
+
+
+def _require_outside_functions(fed: Iterable[str]) -> None:
+    """Raise UsageError for a feed at which the part cannot be cut."""
+    for name in fed:
+        message = f"{name} is inside a function, which the part calls"
+        hint = "name the inputs of the part, or cut the graph that `cfgraph lower` writes"
+        raise UsageError(message, hint=hint)
 
 
 def _missing_value_error(
@@ -222,11 +231,13 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
             source = replace(source, graph=graph)
             needed = [graph[node.name] for node in needed]
             require_conditional_faults(graph, needed)
+        source, names, replaced = with_inner_feeds(source, names, runs.inputs)
+        needed = [source.graph[node.name] for node in needed]
         inputs = prepare_inputs(runs.inputs, source, names, needed)
         plan = ExtractionPlan(graph, options.outputs, options.inputs)
         if not plan.cut:
-            cut = [graph.tensor(name).name for name in inputs.feeds]
-            plan = ExtractionPlan(graph, options.outputs, cut)
+            _require_outside_functions(replaced.values())
+            plan = ExtractionPlan(graph, options.outputs, [*inputs.feeds])
         iterations = _iterations_of(options, plan.frame)
         values = captured_values(plan, iterations, inputs)
         numbers = tuple(reversed(iterations.values()))

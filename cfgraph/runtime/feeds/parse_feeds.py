@@ -236,12 +236,24 @@ def read_feeds(
         if skipped(name):
             continue
         tensor = _feed_tensor(graph, name, names)
-        array = read_value(value, graph, tensor, f"feed {tensor.name}", seed)
+        array = read_value(value, graph, tensor, _subject(name, tensor, names), seed)
         if tensor.name in texts and not is_same_array(array, arrays[tensor.name]):
             raise repeated_value_error("feed", tensor, texts[tensor.name], text)
         texts[tensor.name] = text
         arrays[tensor.name] = array
     return arrays
+
+
+def feed_names(feeds: Iterable[str], archives: Iterable[FeedArchive]) -> list[str]:
+    """The names in `NAME=VALUE` and in archives. Raises InvalidInput for a file without arrays."""
+    names, files = list[str](), [*archives]
+    for text in feeds:
+        if text.startswith("@"):
+            files.append(text[1:])
+        else:
+            names.append(text.partition("=")[0].strip())
+    keys = (key for archive in files for key in _archive_names(archive))
+    return [*names, *(key for key in keys if not key.startswith(CASE_PREFIX))]
 
 
 def is_same_array(a: Any, b: Any) -> bool:
@@ -276,6 +288,10 @@ def _error_prefix(subject: str) -> Iterator[None]:
     except CfgraphError as error:
         error.message = f"{subject}: {error.message}"
         raise
+
+
+def _subject(name: str, tensor: Output, names: Mapping[str, str]) -> str:
+    return f"feed {name if name in names else tensor.name}"
 
 
 def _feed_tensor(graph: Graph, name: str, names: Mapping[str, str]) -> Output:
@@ -326,10 +342,18 @@ def _archive(
         if name.startswith(CASE_PREFIX) or skipped(name):
             continue
         tensor = _feed_tensor(graph, name, names)
-        with _error_prefix(f"feed {tensor.name}{origin}"):
+        with _error_prefix(f"{_subject(name, tensor, names)}{origin}"):
             dtype, shape = feed_type(graph, tensor)
             array = parse_literal(value, dtype) if origin.endswith(".json") else value
             yield tensor.name, fit_to_tensor(array, dtype, shape)
+
+
+def _archive_names(archive: FeedArchive) -> list[str]:
+    if isinstance(archive, Mapping):
+        return [*archive]
+    if archive.endswith(".json"):
+        return [name for name, _ in _json_archive(archive)]
+    return [name.removesuffix(".npy") for name in _read_archive(archive).namelist()]
 
 
 def _json_archive(path: str) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ Identity waits for the branches and for the body that the node is in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cfgraph.analysis.feeds_and_fetches import is_input
@@ -41,10 +41,14 @@ _STRUCTURE: Final = (Role.ENTER, Role.LOOP_COND, Role.NEXT_ITERATION)
 
 
 class InnerFeeds(NamedTuple):
-    """A copy of a graph, and the placeholders to feed in it, by the names of inner tensors."""
+    """A copy of a graph, and the placeholders to feed in it, by the names of inner tensors.
+
+    `replaced` are these tensors in the copy, which nothing reads.
+    """
 
     graph: Graph
     placeholders: Mapping[str, Output]
+    replaced: tuple[Output, ...]
 
 
 def inner_feeds(graph: Graph, names: Iterable[str]) -> InnerFeeds | None:
@@ -53,18 +57,44 @@ def inner_feeds(graph: Graph, names: Iterable[str]) -> InnerFeeds | None:
     `FUNCTION/NODE` is a node in all calls of a function. Raises UsageError for a tensor that cannot
     be fed, naming one that can.
     """
-    inner = list(_inner_names(graph, names))
-    if not inner:
-        return None
-    calls = {name: list(_tensor_names(graph, name)) for name in inner}
+    tensors = {name: [*_tensor_names(graph, name)] for name in _inner_names(graph, names)}
+    return replace_by_inputs(graph, tensors) if tensors else None
+
+
+def replace_by_inputs(graph: Graph, tensors: Mapping[str, Sequence[str]]) -> InnerFeeds:
+    """The copy in which the readers of tensors, by name in a run, read a placeholder per list.
+
+    Raises UsageError for a tensor that cannot be replaced, naming one that can.
+    """
     if is_functional(graph, graph):
         copy = lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph
     else:
         copy = copy_graph(graph)
-    placeholders = {}
-    for name, tensors in calls.items():
-        placeholders[name] = _replace(copy, [copy.tensor(tensor) for tensor in tensors])
-    return InnerFeeds(copy, placeholders)
+    placeholders, replaced = {}, list[Output]()
+    for name, listed in tensors.items():
+        outputs = [*map(copy.tensor, listed)]
+        placeholders[name] = _replace(copy, outputs)
+        replaced += outputs
+    return InnerFeeds(copy, placeholders, tuple(replaced))
+
+
+def remove_unread(graph: Graph, nodes: Iterable[Node], original: Graph) -> None:
+    """Remove nodes that nothing reads, and what only they read, but no node of the original."""
+    unread = [node for node in dict.fromkeys(nodes) if not node.uses]
+    while unread:
+        node = unread.pop()
+        sources = dict.fromkeys([*(tensor.node for tensor in node.inputs), *node.controls])
+        graph.remove(node)
+        unread += [item for item in sources if not item.uses and item.name not in original]
+
+
+def function_tensors(graph: Graph, names: Iterable[str]) -> dict[str, list[str]]:
+    """The names in a run of tensors of functions that the graph calls: one, or one per call.
+
+    Raises UsageError for a node that no call has.
+    """
+    inner = (name for name in _inner_names(graph, names) if node_name(name) not in graph)
+    return {name: [*_tensor_names(graph, name)] for name in inner}
 
 
 def _inner_names(graph: Graph, names: Iterable[str]) -> Iterator[str]:
