@@ -291,8 +291,9 @@ class EvaluationPoint:
         self._initial_values = {cell: cell.value for cell in self.cells().values()}
 
     def variables(self, required: Iterable[Node]) -> dict[Node, Variable]:
-        """Return the variables that nodes need, created if necessary."""
-        nodes = [node for node in ancestors(self.graph, required) if is_variable(node)]
+        """Return the variables that nodes need and that are not fed, created if necessary."""
+        fed = {self.graph.tensor(name) for name in self.feeds}
+        nodes = [node for node in ancestors(self.graph, required, fed) if is_variable(node)]
         if nodes:
             self._session.run((), self.feeds, [node.name for node in nodes])
         return {node: self._cell(node) for node in nodes}

@@ -10,7 +10,6 @@ import numpy as np
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.analysis.summary import effect_targets, node_outputs, sinks, without_io_nodes
 from cfgraph.comparison.differences import Divergence, RunDiff, ValueMismatch
 from cfgraph.comparison.divergence import difference_message
@@ -24,12 +23,13 @@ from cfgraph.errors import CfgraphError, ExecutionError, Unsupported, UsageError
 from cfgraph.integrations.tensorflow.mode_runs import ModeValues, run_mode
 from cfgraph.integrations.tensorflow.modes import Mode
 from cfgraph.integrations.tensorflow.processes import ModeFailure, ModePool
-from cfgraph.ir.dtypes import resource
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.traversal import ancestors, dependents, topological_order
 from cfgraph.limits import check_deadline
+from cfgraph.ops.families.variables import Variable, VariableV2
+from cfgraph.ops.opdef.op import is_a
 from cfgraph.ops.opdef.random_streams import draws
 from cfgraph.runtime.feeds.parse_feeds import is_same_array
 
@@ -149,14 +149,14 @@ class _ModeCase:
         options = self.options
         roots = [self.graph.tensor(name).node for name in options.fetches]
         roots += [self.graph[name.removeprefix("^")] for name in options.targets]
-        _reject_variables(self.graph, roots)
+        _reject_references(self.graph, roots)
         point, values, _ = finite_point(
             lambda floats: sample_point(
                 self.graph, roots, options.setting, self.seed, floats, previous
             ),
             lambda point: point.run(options.fetches, targets=options.targets, allow_missing=True),
         )
-        _reject_handles(self.graph, point)
+        self.inputs = {**point.feeds, **_variable_values(point, roots)}
         pairs = zip(options.fetches, values, strict=True)
         self.missing = [name for name, value in pairs if value is None and point.lacks_value(name)]
         if self.missing and len(self.missing) == len(options.fetches):
@@ -173,7 +173,7 @@ class _ModeCase:
             if expected.failure is not None:
                 raise _mode_error(self.against, expected.failure)
         actual = self.run(self.mode, fetches, targets)
-        inputs = dict(self.point.feeds)
+        inputs = self.inputs
         if actual.failure is not None:
             error = _mode_error(self.mode, actual.failure)
             return RunDiff(fetches, failure=error, inputs=inputs)
@@ -193,7 +193,7 @@ class _ModeCase:
         replaced: Mapping[str, Any] | None = None,
     ) -> ModeValues:
         """Run a mode at the point, with some tensors replaced."""
-        feeds = {**self.point.feeds, **(replaced or {})}
+        feeds = {**self.inputs, **(replaced or {})}
         return run_mode(self.pool, mode, self.graph, fetches, feeds, targets, self.without)
 
     def tie(self, name: str) -> Finding | None:
@@ -278,7 +278,7 @@ class _ModeCase:
     def tensors_before(self, name: str) -> list[str]:
         """Return the tensors that a tensor depends on, in topological order, then itself."""
         graph_frames = frames(self.graph)
-        fed = {self.graph.tensor(item) for item in self.point.feeds}
+        fed = {self.graph.tensor(item) for item in self.inputs}
         node = self.graph.tensor(name).node
         order = topological_order(ancestors(self.graph, [node], fed)).nodes
         return [
@@ -338,23 +338,30 @@ def _ulps(a: Any, b: Any) -> float:
 
 
 _FREEZE_HINT: Final = "make the variables constants first: cfgraph freeze GRAPH -o frozen.pb"
-_CAPTURE_HINT: Final = "save the function in a SavedModel, and freeze that"
 
 
-def _reject_variables(graph: Graph, roots: Sequence[Node]) -> None:
-    """Raise Unsupported for variables, whose values TensorFlow would not have."""
-    node = next((node for node in ancestors(graph, roots) if is_variable(node)), None)
+def _reject_references(graph: Graph, roots: Sequence[Node]) -> None:
+    """Raise Unsupported for a variable of references, which no mode accepts from outside."""
+    node = next((node for node in ancestors(graph, roots) if is_a(node, VariableV2)), None)
     if node is not None:
-        message = f"{node.name} is a variable, and modes are compared without variables"
+        message = f"{node.name} is a variable of references, and modes are compared without them"
         raise Unsupported(message, node=node, hint=_FREEZE_HINT)
 
 
-def _reject_handles(graph: Graph, point: EvaluationPoint) -> None:
-    """Raise Unsupported if a handle is fed: TensorFlow would receive the value of its variable."""
-    for node in (graph.tensor(name).node for name in point.feeds):
-        if node.output().dtype is resource:
-            message = f"{node.name} is the handle of a variable, and modes are compared without"
-            raise Unsupported(f"{message} variables", node=node, hint=_CAPTURE_HINT)
+def _variable_values(point: EvaluationPoint, roots: Sequence[Node]) -> dict[str, Any]:
+    """Return the values of variables at the start, by the handles that a mode receives for them.
+
+    Raises Unsupported for two handles of a variable, and for one without a value.
+    """
+    found: dict[Variable, tuple[str, Any]] = {}
+    for node, cell in point.variables(roots).items():
+        value = point.value(cell)
+        if cell in found or value is None:
+            reason = "has no value" if value is None else "has several handles"
+            message = f"the variable {node.name} {reason}, and modes need one for each"
+            raise Unsupported(message, node=node, hint=_FREEZE_HINT)
+        found[cell] = node.output().name, value
+    return dict(found.values())
 
 
 def _mode_error(mode: Mode, failure: ModeFailure) -> ModeFailed:

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.analysis.check import check
 from cfgraph.analysis.feeds_and_fetches import must_be_fed
+from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.analysis.summary import sinks, without_io_nodes
 from cfgraph.comparison.differences import RunDiff
 from cfgraph.comparison.equivalence import ComparisonRunOptions
@@ -110,7 +111,7 @@ class ModeOracle:
     def options_for(self, graph: Graph) -> ComparisonRunOptions:
         """Return the options with the names that a graph contains."""
         setting = self.options.setting
-        inputs = {f"{node.name}:0" for node in graph if must_be_fed(node)}
+        inputs = {f"{node.name}:0" for node in graph if must_be_fed(node) or is_variable(node)}
         feeds = {name: value for name, value in self.feeds.items() if name in inputs}
         inits = [name for name in setting.inits if node_name(name) in graph.nodes]
         targets = [name for name in self.options.targets if node_name(name) in graph.nodes]

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.feeds_and_fetches import declared_type
+from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.errors import Unsupported
 from cfgraph.integrations.tensorflow.modes import Mode
 from cfgraph.integrations.tensorflow.processes import ModeFailure, ModePool
+from cfgraph.ir.dtypes import resource
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.lower.lower import drop_dangling_colocation
 from cfgraph.processes.messages import ProcessMessage
+from cfgraph.runtime.feeds.conversion import feed_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +63,16 @@ def run_message(
     targets: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> ProcessMessage:
-    """Return the request to run a graph."""
+    """Return the request to run a graph; a value fed for a handle is that of a new variable."""
     needed = needed_graph(graph, fetches, targets, feeds)
     arrays: dict[str, Any] = {"graph": np.frombuffer(dumps(needed), np.uint8)}
     specs: list[dict[str, Any]] = []
     for name, value in feeds.items():
         tensor = graph.tensor(name)
-        dtype, shape = declared_type(graph, tensor)
-        assert dtype is not None
-        arrays[f"feed {name}"] = np.asarray(value, dtype.base.numpy)
-        specs.append({"name": name, "shape": shape.dims})
+        dtype, shape = feed_type(graph, tensor)
+        arrays[f"feed {name}"] = np.asarray(value, None if dtype is None else dtype.base.numpy)
+        is_handle = tensor.dtype is resource
+        specs.append({"name": name, "shape": shape.dims, "is_handle": is_handle})
     request = {
         "feeds": specs,
         "fetches": list(fetches),
@@ -99,9 +101,9 @@ def needed_graph(
 
 
 def _cut(copy: Graph, tensor: Output) -> None:
-    """Replace the node of a fed tensor by a Placeholder."""
+    """Replace the node of a fed tensor by a Placeholder; a compiled function makes no variable."""
     node = copy[tensor.node.name]
-    if not node.inputs and not node.controls:
+    if not node.inputs and not node.controls and not is_variable(node):
         return
     if tensor.port or any(use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0):
         message = f"{tensor.name} is one of several outputs, and cannot be fed to TensorFlow"

@@ -12,17 +12,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.feeds_and_fetches import declared_type
 from cfgraph.comparison.differences import RunDiff
 from cfgraph.comparison.value_difference import default_tolerances
 from cfgraph.integrations.tensorflow.mode_comparison import ModeFailed
 from cfgraph.integrations.tensorflow.mode_oracle import ModeOracle
 from cfgraph.integrations.tensorflow.mode_runs import needed_graph
-from cfgraph.ir.dtypes import DType
+from cfgraph.ir.dtypes import DType, resource
 from cfgraph.ir.files import pbtxt_lines
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.printable import clean
 from cfgraph.processes.messages import as_array
+from cfgraph.runtime.feeds.conversion import feed_type
 
 _WITHOUT_REWRITES: Final = (
     'tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})'
@@ -56,13 +56,17 @@ def _data_lines(oracle: ModeOracle, graph: Graph, delta: RunDiff) -> Iterator[st
     """Yield the graph, the feeds, and the expected values, as literals."""
     needed = needed_graph(graph, delta.fetches, delta.targets, delta.inputs)
     yield f"GRAPH = {text_literal(chr(10).join(['', *pbtxt_lines(needed), '']))}"
-    types = {name: declared_type(graph, graph.tensor(name)) for name in delta.inputs}
-    feeds: dict[str, Any] = {}
+    feeds: dict[str, str] = {}
+    shapes: list[tuple[int | None, ...] | None] = []
     for name, value in delta.inputs.items():
-        dtype = types[name][0]
-        feeds[name] = np.asarray(value, dtype.base.numpy if dtype is not None else None)
-    yield from _dict_lines("FEEDS", {name: array_literal(value) for name, value in feeds.items()})
-    yield f"SHAPES = {[shape.dims for _, shape in types.values()]!r}"
+        tensor = graph.tensor(name)
+        dtype, shape = feed_type(graph, tensor)
+        literal = array_literal(np.asarray(value, dtype.base.numpy if dtype is not None else None))
+        is_handle = tensor.dtype is resource
+        feeds[name] = f"tf.Variable({literal}, shape={shape.dims})" if is_handle else literal
+        shapes.append(() if is_handle else shape.dims)
+    yield from _dict_lines("FEEDS", feeds)
+    yield f"SHAPES = {shapes!r}"
     expected = expected_values(delta)
     yield from _dict_lines("EXPECTED", {n: array_literal(v) for n, v in expected.items()})
     tolerances = {
@@ -148,7 +152,10 @@ def _body_lines(targets: Sequence[str]) -> list[str]:
 
 
 _CALL: Final = (
-    "VALUES = [tf.constant(value, shape=value.shape) for value in FEEDS.values()]",
+    "VALUES = [",
+    "    value.handle if isinstance(value, tf.Variable) else tf.constant(value, shape=value.shape)",
+    "    for value in FEEDS.values()",
+    "]",
     "signature = [",
     '    tf.TensorSpec(shape, value.dtype, f"feed_{number}")',
     "    for number, (shape, value) in enumerate(zip(SHAPES, VALUES))",

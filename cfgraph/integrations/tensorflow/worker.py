@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -87,12 +88,21 @@ class GraphCall:
         self.graph_def.ParseFromString(request.arrays["graph"].tobytes())
         rename_functions(self.graph_def, f"_r{next(_REQUESTS)}")
         self.targets = list(request.header.get("targets", ()))
-        self.feeds = {item["name"]: item["shape"] for item in request.header["feeds"]}
+        self.feeds: dict[str, Any] = {}
         self.declared: dict[str, tuple[Any, Any]] = {}
-        self.values = [
-            tf.constant(request.arrays[f"feed {name}"], shape=request.arrays[f"feed {name}"].shape)
-            for name in self.feeds
-        ]
+        self.variables: list[Any] = []
+        self.values: list[Any] = []
+        for item in request.header["feeds"]:
+            self.add_argument(item, request.arrays[f"feed {item['name']}"])
+
+    def add_argument(self, item: Mapping[str, Any], array: Any) -> None:
+        """Add an argument of the function; an array for a handle is the value of a variable."""
+        self.feeds[item["name"]] = () if item["is_handle"] else item["shape"]
+        if not item["is_handle"]:
+            self.values.append(self.tf.constant(array, shape=array.shape))
+            return
+        self.variables.append(self.tf.Variable(array, trainable=False, shape=item["shape"]))
+        self.values.append(self.variables[-1].handle)
 
     def run(self, names: list[str]) -> ProcessMessage:
         """Return the fetched values.
@@ -150,7 +160,7 @@ class GraphCall:
             values = dict(zip(fetched, found, strict=False)) | fed
             results = [values[name] for name in names]
             self.declared = {
-                name: (value.dtype.as_numpy_dtype, value.shape) for name, value in values.items()
+                name: (values[name].dtype.as_numpy_dtype, values[name].shape) for name in names
             }
             if self.targets:
                 with tf.control_dependencies(found[len(fetched) :]):

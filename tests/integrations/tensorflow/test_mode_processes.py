@@ -224,7 +224,7 @@ def test_a_missing_tensorflow_is_named_with_its_extra(
         pool.request(MODE, ProcessMessage({}))
 
 
-def test_variables_are_rejected(pool: ModePool) -> None:
+def test_variables_of_references_are_rejected(pool: ModePool) -> None:
     graph = cfgraph.loads(
         b"versions producer=1\nv = VariableV2() {dtype=float32, shape=[]}\n"
         b"y = Identity(v) {T=float32}\n"
@@ -232,6 +232,20 @@ def test_variables_are_rejected(pool: ModePool) -> None:
     with pytest.raises(Unsupported, match="v is a variable") as caught:
         compare_modes(pool, graph, MODE)
     assert "cfgraph freeze" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "handles", "reason"),
+    [("float32", 2, "w has several handles"), ("string", 1, "v has no value")],
+)
+def test_a_variable_needs_one_handle_and_a_value(
+    pool: ModePool, dtype: str, handles: int, reason: str
+) -> None:
+    attrs = f'{{dtype={dtype}, shape=[], shared_name="v"}}'
+    texts = [f"{n} = VarHandleOp() {attrs}\nr{n} = VarIsInitializedOp({n})\n" for n in "vw"]
+    text = "".join(texts[:handles])
+    with pytest.raises(Unsupported, match=reason):
+        compare_modes(pool, cfgraph.loads(text.encode(), format="graph"), MODE)
 
 
 def test_a_graph_without_outputs_cannot_be_compared(pool: ModePool) -> None:

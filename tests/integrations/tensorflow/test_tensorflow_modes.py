@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,28 +138,66 @@ def test_a_report_shows_the_fault_in_tensorflow_alone(
     assert cfgraph.load(tmp_path / "graph.pb").nodes.keys() == graph.nodes.keys()
 
 
-@pytest.mark.parametrize("mode", ["grappler", "jit", "lite"])
+def counting() -> cfgraph.Graph:
+    """A graph whose loop and conditional read and assign a variable."""
+    b = cfgraph.Builder()
+    n, v = b.placeholder("n", "int32", []), b.variable(1.0, name="v")
+
+    def body(i: Any) -> Any:
+        v.assign(v * 2)
+        b.cond(i > 0, lambda: (v.assign_add(1.0), v.read())[1], v.read)
+        return i + 1
+
+    (done,) = b.while_loop(lambda i: i < n, body, [0])
+    with b.control(done):
+        b.Identity(v.read(), name="after")
+    b.initializer()
+    return b.graph
+
+
+@pytest.mark.parametrize("name", ["graph", "grappler", "autojit", "jit"])
+def test_each_run_starts_from_the_values_of_its_variables(name: str, pool: ModePool) -> None:
+    functional, primitive = counting(), counting()
+    cfgraph.lower(primitive)
+    inits = SampleOptions({"n:0": 3}, inits=["init"])
+    fed = SampleOptions({"n:0": 3, "v:0": np.float32(-2)})
+    # XLA compiles no Switch
+    for form in (functional,) if name == "jit" else (functional, primitive):
+        for setting in (inits, inits, fed):
+            options = ComparisonRunOptions(setting, ("after:0",), cases=1)
+            assert not compare_modes(pool, form, MODES[name], options=options)
+
+
+CAST = ("a = Placeholder() {dtype=int32, shape=[]}", "c = Cast(a) {SrcT=int32, DstT=float32}")
+READ = (
+    'a = VarHandleOp() {dtype=float32, shape=[], shared_name="a"}',
+    "c = ReadVariableOp(a) {dtype=float32}",
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "source"),
+    [("grappler", CAST), ("jit", CAST), ("lite", CAST), ("grappler", READ), ("jit", READ)],
+)
 def test_a_script_calls_the_graph_as_the_mode_does(
-    pool: ModePool, tmp_path: Path, mode: str
+    pool: ModePool, tmp_path: Path, mode: str, source: tuple[str, ...]
 ) -> None:
-    text = """versions producer=1
-b = Placeholder() {dtype=float32, shape=[?,2]}
-a = Placeholder() {dtype=int32, shape=[]}
-c = Cast(a) {SrcT=int32, DstT=float32}
-y = Mul(b, c) {T=float32}
-t = Neg(b) {T=float32}
-"""
-    graph = cfgraph.loads(text.encode())
+    found = graph(
+        "b = Placeholder() {dtype=float32, shape=[?,2]}",
+        *source,
+        "y = Mul(b, c) {T=float32}",
+        "t = Neg(b) {T=float32}",
+    )
     feeds = {"b:0": np.float32([[1, 2], [3, np.inf], [5, 6]]), "a:0": np.int32(2)}
     options = ComparisonRunOptions(SampleOptions(feeds), ("y:0",), ("t",), cases=1)
-    assert not compare_modes(pool, graph, MODES[mode], options=options)
+    assert not compare_modes(pool, found, MODES[mode], options=options)
     oracle = ModeOracle(pool, MODES[mode], None, options, ("value",), feeds)
     value = feeds["b:0"] * 2
     for expected, status in ((value, 0), (value + np.float32(1), 1)):
         gap = ValueMismatch("y:0", "the value differs", expected, value)
         delta = RunDiff(("y:0",), gaps=(gap,), inputs=feeds, targets=("t",))
         path = tmp_path / "repro.py"
-        path.write_text(repro_script(oracle, graph, delta, "title"))
+        path.write_text(repro_script(oracle, found, delta, "title"))
         done = subprocess.run(
             [sys.executable, path], capture_output=True, text=True, timeout=300, check=False
         )
