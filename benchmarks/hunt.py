@@ -1,7 +1,7 @@
 """Search TensorFlow's modes for faults: `python -m benchmarks hunt --with tensorflow:autojit`.
 
-Each seed is a random structured program, built by the generator of `make agree` without variables,
-some with TensorFlow's gradients. It runs in cfgraph and in each mode. The log receives one JSON
+Each seed is a random structured program, built by the generator of `make agree`, some with
+TensorFlow's gradients. It runs in cfgraph and in each mode. The log receives one JSON
 line per program; a later call with the same log continues there. A fault is a wrong value, a hang,
 or a crash; an error that a mode reports is counted as a refusal. With `--reports DIR` each fault is
 reduced, and reported unless an earlier one was reduced to a graph of the same shape.
@@ -10,16 +10,18 @@ reduced, and reported unless an earlier one was reduced to a graph of the same s
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 import cfgraph
 from cfgraph.comparison.equivalence import ComparisonRunOptions
@@ -44,57 +46,33 @@ _MAX_ITERATIONS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HuntedProgram:
-    """A random program: its graph, feeds, and fetches."""
+    """A random program: its graph, feeds, fetches, and what initializes its variable."""
 
     seed: int
     graph: Graph
     feeds: dict[str, Any]
     fetches: tuple[str, ...]
-    rtol: float
+    init: str
 
     def options(self) -> ComparisonRunOptions:
         """Return the options of its comparison."""
-        setting = SampleOptions(self.feeds, max_iterations=_MAX_ITERATIONS)
+        types = (np.asarray(value).dtype.name for value in self.feeds.values())
+        rtol = max(_TOLERANCES.get(name, _RTOL) for name in types)
+        setting = SampleOptions(self.feeds, [self.init], max_iterations=_MAX_ITERATIONS)
         return ComparisonRunOptions(
-            setting,
-            self.fetches,
-            cases=1,
-            rtol=self.rtol,
-            atol=self.rtol * _ATOL_OF_RTOL,
-            locate=False,
+            setting, self.fetches, cases=1, rtol=rtol, atol=rtol * _ATOL_OF_RTOL, locate=False
         )
 
 
 def hunted_program(seed: int) -> HuntedProgram:
     """Build the program of a seed; those of every third one have gradients, too."""
-    from tests.conformance.agree.expressions import is_float
-    from tests.conformance.agree.programs import (
-        _ORDER,
-        ProgramWriter,
-        control_flow,
-        dense_gradients,
-        tf,
-    )
+    from tests.conformance.agree.programs import built
 
-    writer = ProgramWriter(seed)
-    with control_flow(v2=seed % 2 == 1), tf.Graph().as_default() as graph:
-        inputs = {
-            slot: tf.placeholder(slot.dtype, writer.shape(slot), name=slot.name)
-            for slot in writer.slots
-        }
-        after = writer.block({**inputs, _ORDER: tf.constant(0)}, writer.slots, 2)
-        outputs = [tf.identity(after[slot], name=f"{slot.name}_out") for slot in writer.slots]
-        feeds = {inputs[slot].name: writer.array(slot) for slot in inputs}
-        if seed % 3 == 0:
-            ys = [item for item in outputs if is_float(item.dtype.name)]
-            xs = [item for slot, item in inputs.items() if is_float(slot.dtype)]
-            # TensorFlow raises errors of many types for what has no gradient
-            with suppress(Exception):
-                outputs += dense_gradients(ys, xs)
-    rtol = max(_TOLERANCES.get(slot.dtype, _RTOL) for slot in writer.slots)
-    data = graph.as_graph_def(add_shapes=True).SerializeToString()
-    fetches = tuple(dict.fromkeys(item.name for item in outputs))
-    return HuntedProgram(seed, cfgraph.loads(data), feeds, fetches, rtol)
+    program = built(seed, int(seed % 3 == 0), v2=seed % 2 == 1)
+    graph = program.graph.as_graph_def(add_shapes=True).SerializeToString()
+    fetches = itertools.chain(program.fetches, *program.gradients)
+    names = tuple(dict.fromkeys(fetches))
+    return HuntedProgram(seed, cfgraph.loads(graph), program.feeds[0], names, program.init)
 
 
 def graph_shape(graph: Graph) -> GraphShape:

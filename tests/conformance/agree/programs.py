@@ -394,6 +394,8 @@ class ProgramWriter:
 
         form = self.random.choice(("map", "scan", "fold"))
         start = self.expressions.constant(element)
+        # these three convert the source of what they call, which takes longer than building it
+        function, step = map(tensorflow.autograph.experimental.do_not_convert, (function, step))
         if form == "map":
             self.put(env, slot, tf.map_fn(function, env[slot], fn_output_signature=slot.dtype))
         elif form == "scan":
@@ -464,7 +466,7 @@ def unoptimized_calls() -> Iterator[None]:
 def built(seed: int, order: int, *, v2: bool) -> Program:
     """The program of a seed, with TensorFlow's gradients up to an order."""
     writer = ProgramWriter(seed)
-    with control_flow(v2=v2), unoptimized_calls(), tensorflow.Graph().as_default() as graph:
+    with control_flow(v2=v2), tensorflow.Graph().as_default() as graph:
         inputs = {
             slot: tf.placeholder(slot.dtype, writer.shape(slot), name=slot.name)
             for slot in writer.slots
@@ -480,6 +482,10 @@ def built(seed: int, order: int, *, v2: bool) -> Program:
             [tensor.name for slot, tensor in outputs.items() if is_float(slot.dtype)],
             [tensor.name for slot, tensor in inputs.items() if is_float(slot.dtype)],
         )
+        if writer.variable is not None:
+            with tf.control_dependencies([outputs[_ORDER]]):
+                last = writer.variable.read_value()
+            program.fetches.append(tf.identity(last, name="variable_out").name)
         _add_gradients(program, order)
     return program
 
