@@ -50,7 +50,19 @@ HEAVY = {
         "scipy",
         "threadpoolctl",
     ),
-    *("IPython", "PIL", "anyio", "cupy", "jax", "jaxlib", "jsonschema", "mcp", "ray", "tensorflow"),
+    *(
+        "IPython",
+        "PIL",
+        "anyio",
+        "cupy",
+        "jax",
+        "jaxlib",
+        "jsonschema",
+        "mcp",
+        "onnxruntime",
+        "ray",
+    ),
+    *("tensorflow", "tf2onnx"),
 }
 # files that name each other's types: a tensor's operators add nodes by its builder, and a
 # memory that is full lets its swapper make room in it

@@ -17,9 +17,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
@@ -61,6 +61,7 @@ class ChildProgram:
     `task` completes "the process that". `code` and `hint` are those of the error of its death.
     It has `start_seconds` to import its modules. Without use of a processor for `idle_seconds`, a
     process is silent: it is stopped, or waits forever. A process that `yields` has a low priority.
+    `environment` has variables that it has in place of those of this process.
     """
 
     module: str
@@ -71,6 +72,7 @@ class ChildProgram:
     start_seconds: float = 120.0
     idle_seconds: float = 4.0
     yields: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class ChildProcess:
@@ -102,6 +104,7 @@ class ChildProcess:
                 os.set_blocking(end, False)
             self._process = start_module(
                 [_CONFINEMENT, *words],
+                environment=self.program.environment,
                 stdout=printed,
                 stderr=printed,
                 pass_fds=ends,
@@ -241,16 +244,20 @@ class ChildProcess:
 
 
 def start_module(
-    words: Sequence[str], launcher: Sequence[str] = (), **options: Any
+    words: Sequence[str],
+    launcher: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    **options: Any,
 ) -> subprocess.Popen[bytes]:
     """Start a module with arguments, by Python or a launcher of it; `options` are those of Popen.
 
-    Modules come from the path of this process alone, not from the current folder.
+    Modules come from the path of this process alone, not from the current folder. `environment`
+    has variables beyond those of this process.
     """
     command = [*launcher, sys.executable, "-P", "-m", *words]
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-    environment = {**os.environ, "PYTHONPATH": path}
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, **options)
+    variables = {**os.environ, **(environment or {}), "PYTHONPATH": path}
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=variables, **options)
 
 
 _CHILDREN: Final[WeakSet[ChildProcess]] = WeakSet()

@@ -36,8 +36,8 @@ LINES = {
     "ops": ["ops Stateless*", "ops switch", "ops NoSuchOp"],
     "check": ["check counter.pb deadness_mismatch.pb", "check faulty.graph", "check no.pb"],
     "convert-check": [
-        "convert-check lstm.pb --for lite",
-        "convert-check saved_model --for onnx --signature serving_default",
+        "convert-check lstm.pb --for lite --no-run",
+        "convert-check saved_model --for onnx --signature serving_default --no-run",
     ],
     "convert": ["convert counter.pb -o o.pbtxt", "convert counter.pb -o o.graph --verify"],
     "fmt": ["fmt --check other.graph faulty.graph", "fmt tidy.graph", "fmt counter.pb"],

@@ -1,1 +1,1 @@
-"""Converters of models to other formats: what they refuse, known without them."""
+"""Converters of models to other formats: what they refuse, and whether their models agree."""

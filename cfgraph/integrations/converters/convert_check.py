@@ -1,20 +1,26 @@
-"""`convert-check`: which nodes a converter refuses, and which commands mend it."""
+"""`convert-check`: nodes that a converter refuses, commands that mend it, and what it says."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import Annotated, Any, Final, Literal
 
+from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import OutputTable, Page, hidden_notes, page
-from cfgraph.cli.transform_options import FetchOptions
+from cfgraph.cli.transform_options import ComparedRuns, FetchOptions
+from cfgraph.comparison.differences import RunDiff, ValueMismatch
+from cfgraph.comparison.equivalence import ComparisonRunOptions, compare_runs
 from cfgraph.console.comparison_inputs import requested_fetches
+from cfgraph.console.comparisons.diff_run import run_side_text
+from cfgraph.console.comparisons.run_options import comparison_options
 from cfgraph.console.graph_files import Source, read_graph, saved_model_contents
 from cfgraph.console.signatures import signature_names
-from cfgraph.errors import CfgraphError
+from cfgraph.errors import CfgraphError, RunTimeout, install_hint
 from cfgraph.integrations.converters.refusals import (
     FREEZE,
     FUNCTIONALIZE,
@@ -23,10 +29,103 @@ from cfgraph.integrations.converters.refusals import (
     find_converter,
     judged_nodes,
 )
+from cfgraph.integrations.tensorflow.mode_comparison import ModeUnsupported, compare_modes
+from cfgraph.integrations.tensorflow.modes import CONVERTER_MODES
+from cfgraph.integrations.tensorflow.processes import DEFAULT_SECONDS, ModePool
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.traversal import ancestors
+from cfgraph.limits import check_deadline
+from cfgraph.passes.freeze.freeze import freeze
 from cfgraph.passes.functionalize.functionalize import functionalize
-from cfgraph.reports import Column, Count, DocumentResult, Record
+from cfgraph.reports import Column, Count, DocumentResult, Maybe, Record
+
+# that a conversion imports
+MODULES: Final = {"lite": ["tensorflow"], "onnx": ["tensorflow", "tf2onnx", "onnxruntime"]}
+
+_TEXTS: Final = {
+    "agrees": "the converted model agrees",
+    "differs": "the converted model differs",
+    "refused": "not converted",
+    "failed": "failed",
+    "not compared": "not compared",
+}
+
+Result = Literal["agrees", "differs", "refused", "failed", "not compared"]
+
+
+class Conversion(Record):
+    """The result of a converter for a graph, and of the run of its model."""
+
+    result: Annotated[
+        Result,
+        "`refused` by the converter, or the process or the runtime of the model `failed`.",
+    ]
+    message: str | None
+    fetches: Sequence[str]  #: The tensors whose values were compared.
+
+    @property
+    def text(self) -> str:
+        """The result in one line."""
+        return f"{_TEXTS[self.result]}: {self.message or ', '.join(self.fetches)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConverterRuns:
+    """Runs of a converter, in a process that may die, on the inputs of one run of a source."""
+
+    target: str
+    source: Source
+    runs: ComparedRuns
+    pool: ModePool
+
+    def convert(self, graph: Graph) -> Conversion:
+        """Convert a graph with the names of the source, and compare the values of its outputs."""
+        missing = [name for name in MODULES[self.target] if find_spec(name) is None]
+        if missing:
+            message = f"{' and '.join(missing)} not installed: {install_hint('converters')}"
+            return Conversion("not compared", message, ())
+        options = comparison_options(self.runs, self.source, by_signature=True)
+        options = replace(options, locate=False)
+        try:
+            return self._compared(_without_variables(graph, options), options)
+        except RunTimeout:
+            raise
+        except ModeUnsupported as error:
+            return Conversion("refused", error.message, ())
+        except CfgraphError as error:
+            check_deadline()
+            return Conversion("not compared", error.message, ())
+
+    def _compared(self, graph: Graph, options: ComparisonRunOptions) -> Conversion:
+        delta = RunDiff(())
+        if graph is not self.source.graph:
+            delta = compare_runs(self.source.graph, graph, options)
+        mode = CONVERTER_MODES[self.target]
+        delta = delta or compare_modes(self.pool, graph, mode, options=options)
+        if delta.failure is not None:
+            return Conversion("failed", delta.failure.message, ())
+        if delta.gaps:
+            return Conversion("differs", "; ".join(map(_gap_text, delta.gaps)), delta.fetches)
+        return Conversion("agrees", None, delta.fetches)
+
+
+def _gap_text(gap: ValueMismatch) -> str:
+    first, second = map(run_side_text, (gap.before, gap.after))
+    return f"{gap.what}: {gap.message}: {first} in the run, {second} in the model"
+
+
+def _without_variables(graph: Graph, options: ComparisonRunOptions) -> Graph:
+    """The graph, or one with constants for the variables that its run starts from.
+
+    A converter does that for a SavedModel.
+    """
+    roots = [graph.tensor(name).node for name in options.fetches]
+    if options.setting.state is None or not any(map(is_variable, ancestors(graph, roots))):
+        return graph
+    frozen = copy_graph(graph)
+    freeze(frozen, options.setting.state, outputs=options.fetches)
+    return frozen
 
 
 class ConvertCheckSummary(Record):
@@ -43,6 +142,7 @@ class MendingCommand(Record):
     command: str
     #: Of the result of this command and those before it; null if it needs variables.
     remaining: Sequence[JudgedNode] | None
+    conversion: Maybe[Conversion]  #: Of the result, if the graph itself does not convert.
 
 
 class ConvertCheckResult(DocumentResult, command="convert-check", summary=ConvertCheckSummary):
@@ -52,6 +152,7 @@ class ConvertCheckResult(DocumentResult, command="convert-check", summary=Conver
     version: str  #: Of the converter whose ops were measured.
     nodes: Sequence[JudgedNode]
     commands: Sequence[MendingCommand]
+    conversion: Maybe[Conversion]  #: Absent with --no-run.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,40 +163,59 @@ class CheckedConversion:
     converter: Converter
     nodes: Sequence[JudgedNode]
     commands: Sequence[MendingCommand] = field(default_factory=tuple)
+    conversion: Conversion | None = None
 
     def count(self, verdict: str) -> int:
         """The number of nodes with a verdict."""
         return sum(item.verdict == verdict for item in self.nodes)
 
     @property
+    def fails(self) -> bool:
+        """True if the converter was run, and its model does not compute the values of the graph."""
+        result = None if self.conversion is None else self.conversion.result
+        return result in ("differs", "refused", "failed")
+
+    @property
     def exit_code(self) -> int:
-        """1 if the converter refuses a node."""
-        return int(self.count("refused") > 0)
+        """1 if a node is refused, or the converted model does not agree.
+
+        It may agree for some inputs alone.
+        """
+        return int(self.fails or self.count("refused") > 0)
 
     def document(self) -> tuple[ConvertCheckResult, ConvertCheckSummary]:
         """The JSON document, and its summary."""
         converter = self.converter
-        result = ConvertCheckResult(converter.name, converter.version, self.nodes, self.commands)
+        result = ConvertCheckResult(
+            converter.name, converter.version, self.nodes, self.commands, self.conversion
+        )
         counts = [self.count(verdict) for verdict in ("refused", "risky", "unknown")]
         return result, ConvertCheckSummary(*counts)
 
     def show(self, out: Page, full: bool) -> None:
         """Print the nodes by op and reason, and the commands with what remains."""
         out.heading(self.source.path, f"for {self.converter.name}, as of {self.converter.version}")
-        if not self.nodes:
+        if self.nodes:
+            _show_nodes(out, self.nodes, full)
+        else:
             out.line("nothing is refused", "green")
-            return
-        _show_nodes(out, self.nodes, full)
+        _show_conversion(out, self.conversion)
         for item in self.commands:
             out.line("")
             out.line(item.command)
-            if item.remaining is None:
-                continue
-            if not item.remaining:
-                out.line("  nothing is refused then", "green")
-            else:
+            if item.remaining:
                 out.line("  then remains", "yellow")
                 _show_nodes(out, item.remaining, full)
+            elif item.remaining is not None:
+                out.line("  nothing is refused then", "green")
+            _show_conversion(out, item.conversion, "  ")
+
+
+def _show_conversion(out: Page, conversion: Conversion | None, indent: str = "") -> None:
+    """Print the result of a conversion, if there was one."""
+    if conversion is not None:
+        style = {"agrees": "green", "not compared": "dim"}.get(conversion.result, "red")
+        out.line(out.wrapped(f"{indent}{conversion.text}"), style)
 
 
 def _show_nodes(out: Page, nodes: Sequence[JudgedNode], full: bool) -> None:
@@ -114,11 +234,14 @@ def _show_nodes(out: Page, nodes: Sequence[JudgedNode], full: bool) -> None:
 
 
 def check_conversion(
-    path: str, target: str, fetches: FetchOptions, signature: str | None
+    path: str, target: str, runs: ComparedRuns, *, run: bool, seconds: float | None = None
 ) -> CheckedConversion:
-    """Judge what the outputs of a graph need. Raises UsageError for unknown names."""
-    converter, source = find_converter(target), read_graph(path)
-    names = signature_names(source, signature)
+    """Judge what the outputs of a graph need, and `run` the converter.
+
+    Raises UsageError for unknown names.
+    """
+    converter, source, fetches = find_converter(target), read_graph(path), runs.fetches
+    names = signature_names(source, runs.inputs.signature, runs.inputs.variables)
     with hidden_notes():
         request = requested_fetches(source.graph, fetches, names)
         if not fetches.is_set:
@@ -126,42 +249,42 @@ def check_conversion(
     outputs = [*(tensor.node for tensor in request.tensors), *request.targets]
     is_saved_model = saved_model_contents(source) is not None
     judged = judged_nodes(source.graph, outputs, converter, frozen=is_saved_model)
+    checked = CheckedConversion(source, converter, judged)
     fetched = [tensor.name for tensor in request.tensors]
-    commands = tuple(_mending_commands(source, judged, converter, fetched, fetches))
-    return CheckedConversion(source, converter, judged, commands)
+    with ModePool(seconds=DEFAULT_SECONDS if seconds is None else seconds) as pool:
+        trial = ConverterRuns(target, source, runs, pool) if run else None
+        if trial is not None:
+            checked = replace(checked, conversion=trial.convert(source.graph))
+        commands = tuple(_mending_commands(checked, fetched, fetches, trial))
+    return replace(checked, commands=commands)
 
 
 def _mending_commands(
-    source: Source,
-    judged: Sequence[JudgedNode],
-    converter: Converter,
+    checked: CheckedConversion,
     fetched: Sequence[str],
     fetches: FetchOptions,
+    trial: ConverterRuns | None,
 ) -> Iterator[MendingCommand]:
-    wanted = {item.mended_by for item in judged}
-    path, options = source.path, [f"--fetch={name}" for name in fetches.fetch]
+    wanted = {item.mended_by for item in checked.nodes}
+    path, options = checked.source.path, [f"--fetch={name}" for name in fetches.fetch]
     if FREEZE in wanted:
         words = ["cfgraph", FREEZE, path, "--variables", "CHECKPOINT", *options]
         path = "frozen.pb"
-        yield MendingCommand(shlex.join([*words, "-o", path]), None)
+        yield MendingCommand(shlex.join([*words, "-o", path]), None, None)
     if FUNCTIONALIZE not in wanted:
         return
     words = ["cfgraph", FUNCTIONALIZE, path, "--target", "converter", *options]
     command = shlex.join([*words, "-o", "functional.pb"])
-    yield MendingCommand(command, _remaining(source.graph, converter, fetched))
-
-
-def _remaining(
-    graph: Graph, converter: Converter, fetched: Sequence[str]
-) -> list[JudgedNode] | None:
-    """The nodes of the functionalized graph that it refuses; None if that is not valid."""
-    copy = copy_graph(graph)
+    copy = copy_graph(checked.source.graph)
     try:
         functionalize(copy, fetched, target="converter")
     except CfgraphError:
-        return None
+        yield MendingCommand(command, None, None)
+        return
     outputs = [copy.tensor(name).node for name in fetched]
-    return judged_nodes(copy, outputs, converter, frozen=True)
+    remaining = judged_nodes(copy, outputs, checked.converter, frozen=True)
+    conversion = trial.convert(copy) if trial and checked.exit_code else None
+    yield MendingCommand(command, remaining, conversion)
 
 
 def report_conversion(checked: CheckedConversion, color: Color, full: bool, json: bool) -> int:

@@ -47,6 +47,10 @@ class ModeFailed(ExecutionError):
     signature: tuple[str, ...] = ()
 
 
+class ModeUnsupported(Unsupported):
+    """A graph that a mode cannot run, or a converter not convert."""
+
+
 def compare_modes(
     pool: ModePool,
     graph: Graph,
@@ -373,8 +377,8 @@ def _mode_error(mode: Mode, failure: ModeFailure) -> ModeFailed:
     if failure.kind == "unsupported":
         causes = (text for pattern, text in _CAUSES.items() if pattern in failure.message)
         cause = "".join(f"; {text}" for text in causes)
-        raise Unsupported(f"TensorFlow ({mode.name}) cannot run the graph: {reason}{cause}")
-    message = f"TensorFlow ({mode.name}) {_FAILURE_VERBS[failure.kind]} {reason}"
+        raise ModeUnsupported(f"{mode.title} cannot run the graph: {reason}{cause}")
+    message = f"{mode.title} {_FAILURE_VERBS[failure.kind]} {reason}"
     error = ModeFailed(message, hint="\n".join(failure.log) or None)
     error.kind, error.signature = failure.kind, failure.signature
     return error

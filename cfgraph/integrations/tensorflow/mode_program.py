@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from time import monotonic
 from typing import Final
 
-from cfgraph.integrations.tensorflow.modes import MODES, Mode
+from cfgraph.integrations.tensorflow.modes import CONVERTER_MODES, MODES, Mode
 from cfgraph.integrations.tensorflow.worker import answer, failed
 from cfgraph.limits import current_limits
 from cfgraph.processes.child_process import OWN_BYTES, last_lines, status_text
@@ -66,7 +66,8 @@ class ModeProgram:
 
     def run(self, request: ProcessMessage, _: list[int]) -> ProcessMessage:
         """Pass a request to the process of its mode, or to one that answers no other."""
-        mode, is_single = MODES[request.header["mode"]], request.header["is_single"]
+        mode = (MODES | CONVERTER_MODES)[request.header["mode"]]
+        is_single = request.header["is_single"]
         process = None if is_single else self._processes.pop(mode.name, None)
         process = process or _ModeProcess(partial(self._serve_mode, mode, request))
         reply = process.request(request)

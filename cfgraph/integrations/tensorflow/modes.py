@@ -1,4 +1,4 @@
-"""The modes in which TensorFlow runs a graph, and the text that selects one."""
+"""The modes in which TensorFlow runs a graph, the text that selects one, and converters."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ ENGINE: Final = "tensorflow"
 class Mode:
     """One way of TensorFlow to run a graph; `flags` are those of XLA, `rewrites` Grappler's.
 
+    Another `program` than TensorFlow converts the graph.
+
     An executor returns an empty array for a dead tensor (`has_dead_values`). A process is replaced
     after `max_requests`: it keeps the functions of all of them.
     """
@@ -24,6 +26,12 @@ class Mode:
     rewrites: bool = False
     has_dead_values: bool = True
     max_requests: int = 200
+    program: str = ""
+
+    @property
+    def title(self) -> str:
+        """The mode as messages name it."""
+        return self.program or f"TensorFlow ({self.name})"
 
     @property
     def text(self) -> str:
@@ -50,6 +58,17 @@ MODES: Final = {
             max_requests=1,  # the converter adds functions under the same names
         ),
     )
+}
+# the modes that run the model of a converter, by its format
+CONVERTER_MODES: Final = {
+    "lite": MODES["lite"],
+    "onnx": Mode(
+        "onnx",
+        "converted by tf2onnx, and run by onnxruntime",
+        has_dead_values=False,
+        max_requests=1,
+        program="tf2onnx with onnxruntime",
+    ),
 }
 
 

@@ -23,6 +23,7 @@ PROGRAM: Final = ChildProgram(
     is_confined=False,
     start_seconds=300.0,
     idle_seconds=inf,  # it waits for the processes of the modes
+    environment={"PYTHONHASHSEED": "0"},  # tf2onnx iterates over sets of names
 )
 DEFAULT_SECONDS: Final = 60.0
 DEFAULT_MEMORY: Final = 6 << 30
@@ -33,7 +34,7 @@ _MAX_LINES: Final = 4
 _OUT_OF_MEMORY: Final = re.compile(r"bad_alloc|MemoryError|[Oo]ut of memory|RESOURCE_EXHAUSTED")
 _STAMP: Final = re.compile(r"^[IWEF]?\d{4} [\d:.]+ +\d+ |^\d{4}-\d\d-\d\d [\d:.]+: ")
 _MISSING: Final = "No module named 'tensorflow'"
-_UNSUPPORTED: Final = "UnimplementedError"
+_UNSUPPORTED: Final = ("UnimplementedError", "ConverterError")
 _UNCOMPILED: Final = re.compile(
     r"unsupported operations|not supported by this interpreter|explicitly marked illegal"
     r"|neither a custom op nor a flex op|Op type not registered"
@@ -96,7 +97,7 @@ def _answer(reply: ProcessMessage) -> Answer:
 def _classified(failure: ModeFailure) -> ModeFailure:
     """The failure with the kind that its message or log reveals."""
     kind, text = failure.kind, failure.message
-    if kind == "error" and (failure.error == _UNSUPPORTED or _UNCOMPILED.search(text)):
+    if kind == "error" and (failure.error in _UNSUPPORTED or _UNCOMPILED.search(text)):
         return replace(failure, kind="unsupported")
     if kind in ("exit", "signal") and any(map(_OUT_OF_MEMORY.search, failure.log)):
         return replace(failure, kind="memory", message=f"out of memory ({text})")

@@ -17,6 +17,11 @@ _SERVED: Final = "serving_default_"
 # the name of the array with the graph that was run
 _REWRITTEN: Final = "rewritten"
 _REQUESTS: Final = itertools.count()
+_OPSET: Final = 18
+
+
+class ConversionRefused(Exception):
+    """A graph that tf2onnx does not convert."""
 
 
 def answer(mode: Mode, request: ProcessMessage) -> ProcessMessage:
@@ -27,6 +32,8 @@ def answer(mode: Mode, request: ProcessMessage) -> ProcessMessage:
         return _run(tf, mode, request)
     except MemoryError:
         raise
+    except ConversionRefused as refusal:
+        return failed("unsupported", str(refusal), type(refusal.__cause__).__name__)
     except Exception as error:
         return failed("error", str(error), type(error).__name__)
     finally:
@@ -125,6 +132,8 @@ class GraphCall:
 
     def call(self, names: list[str]) -> list[Any]:
         """Return the values of one call of the function."""
+        if self.mode.name == "onnx":
+            return self.run_onnx(names)
         function = self.function(names)
         if self.mode.name == "lite":
             return self.interpret(function, len(names))
@@ -193,3 +202,24 @@ class GraphCall:
             interpreter.get_tensor(item["index"]) for item in interpreter.get_output_details()
         ]
         return [np.array(value) for value in results[:count]]
+
+    def run_onnx(self, names: list[str]) -> list[Any]:
+        """Return the values of the model of tf2onnx, in onnxruntime."""
+        import onnxruntime
+        import tf2onnx
+
+        try:
+            model, _ = tf2onnx.convert.from_graph_def(
+                self.graph_def, input_names=[*self.feeds], output_names=names, opset=_OPSET
+            )
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise ConversionRefused(str(error)) from error
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        values = dict(zip(self.feeds, self.values, strict=True))
+        read = [item.name for item in session.get_inputs()]
+        results = session.run(names, {name: as_array(values[name].numpy()) for name in read})
+        return [as_array(value) for value in results]

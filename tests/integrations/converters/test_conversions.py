@@ -1,0 +1,101 @@
+"""`convert-check` runs a converter that is installed, and compares the values of its model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cfgraph.integrations.converters import convert_check
+from cfgraph.integrations.tensorflow.processes import PROGRAM, ModePool
+from tests.integrations.converters.test_convert_check import MERGE_OF_THREE
+
+STAND_IN = replace(PROGRAM, module="tests.integrations.tensorflow.misbehaving_worker")
+
+
+@pytest.fixture
+def converted(command: Any, tmp_path: Path) -> Any:
+    """The exit code and the result of the check of a text, with a conversion."""
+
+    def convert(text: str, target: str, *options: str) -> tuple[int, dict[str, Any]]:
+        path = tmp_path / "model.graph"
+        path.write_text(text)
+        done = command("convert-check", path, "--for", target, "--json", *options)
+        return done.code, json.loads(done.out)["result"]
+
+    return convert
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A converter whose model returns 3, or that fails as the name of the fetch says."""
+    pool = ModePool(STAND_IN, 2.0, 1 << 30)
+    monkeypatch.setattr(convert_check, "ModePool", lambda **_: pool)
+    monkeypatch.setattr(convert_check, "find_spec", lambda _: True)
+
+
+@pytest.mark.smallest
+@pytest.mark.parametrize("target", ["lite", "onnx"])
+@pytest.mark.parametrize(
+    ("name", "code", "result", "text"),
+    [
+        ("fine", 0, "agrees", ""),
+        ("differs", 1, "differs", "differs:0: the value differs: float32[] 4.0 in the run"),
+        ("no_kernel", 1, "refused", "cannot run the graph"),
+        ("abort", 1, "failed", "SIGABRT"),
+    ],
+)
+def test_the_result_of_the_converter_decides(
+    stand_in: None, converted: Any, target: str, name: str, code: int, result: str, text: str
+) -> None:
+    value = 4 if name == "differs" else 3
+    graph = f"{name} = Const() {{dtype=float32, value=float32[]:{value}}}\n"
+    exit_code, document = converted(graph, target)
+    assert (exit_code, document["conversion"]["result"]) == (code, result)
+    assert text in (document["conversion"]["message"] or "")
+    compared = [f"{name}:0"] if result in ("agrees", "differs") else []
+    assert document["conversion"]["fetches"] == compared
+
+
+def test_what_does_not_convert_is_tried_after_its_command(stand_in: None, converted: Any) -> None:
+    code, document = converted(MERGE_OF_THREE.replace("y = ", "no_kernel = "), "lite")
+    assert code == 1
+    (mending,) = document["commands"]
+    assert mending["remaining"] == []
+    assert mending["conversion"]["result"] == "refused"
+
+
+def test_without_the_converter_the_list_decides(
+    monkeypatch: pytest.MonkeyPatch, converted: Any
+) -> None:
+    monkeypatch.setattr(convert_check, "find_spec", lambda _: None)
+    code, document = converted(MERGE_OF_THREE, "onnx")
+    assert code == 1
+    assert document["conversion"]["result"] == "not compared"
+    assert "tf2onnx and onnxruntime not installed" in document["conversion"]["message"]
+    assert converted("x = Placeholder() {dtype=float32, shape=[]}\ny = Neg(x)", "onnx")[0] == 0
+
+
+def test_variables_of_a_graph_file_are_not_compared(stand_in: None, converted: Any) -> None:
+    text = 'w = VarHandleOp() {dtype=float32, shape=[], shared_name="w"}\n'
+    code, document = converted(f"{text}y = ReadVariableOp(w) {{dtype=float32}}", "lite")
+    assert code == 1
+    assert document["conversion"]["result"] == "not compared"
+    assert "is a variable" in document["conversion"]["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+@pytest.mark.parametrize("target", ["lite", "onnx"])
+def test_a_merge_of_three_converts_after_it_is_functionalized(target: str, converted: Any) -> None:
+    for module in convert_check.MODULES[target]:
+        pytest.importorskip(module, reason="needs the extra `converters`")
+    feeds = ("--feed=x=2", "--feed=p=false", "--feed=q=true", "--run-timeout=600", "--cases=1")
+    code, document = converted(f"versions producer=1\n{MERGE_OF_THREE}", target, *feeds)
+    assert code == 1
+    assert document["conversion"]["result"] == {"lite": "refused", "onnx": "differs"}[target]
+    (mending,) = document["commands"]
+    assert mending["conversion"] == {"result": "agrees", "message": None, "fetches": ["y:0"]}
