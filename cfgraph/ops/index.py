@@ -249,6 +249,7 @@ FAMILIES: Final = {
         "SegmentMax SegmentMaxV2 SegmentMean SegmentMin SegmentMinV2 SegmentProd SegmentProdV2 "
         "SegmentSum SegmentSumV2"
     ),
+    "sequence_examples": "ParseSequenceExample ParseSequenceExampleV2 ParseSingleSequenceExample",
     "sets": "DenseToDenseSetOperation DenseToSparseSetOperation SetSize SparseToSparseSetOperation",
     "slicing": "Slice XlaDynamicSlice XlaDynamicUpdateSlice",
     "softmax": (

@@ -47,10 +47,10 @@ OMISSIONS: Final = (
     ),
     _omission(
         "encoded data",
-        "sound and records are not decoded, and nothing is encoded",
+        "sound, JSON, and other messages are not decoded, and nothing is encoded",
         FEED_OUTPUTS,
         r"(?:Decode|Encode)(?:Compressed|J.*|Png|Proto.*|Wav|WebP)",
-        r"ExtractJpegShape|AudioSpectrogram|Mfcc|Parse.*|SerializeTensor",
+        r"ExtractJpegShape|AudioSpectrogram|Mfcc|ParseTensor|SerializeTensor",
     ),
     _omission(
         "summaries and debugging",

@@ -35,12 +35,18 @@ class Row(NamedTuple):
         feature = self.features.get(key)
         if feature is None:
             return None
-        if feature[0] != dtype.name:
-            raise OpError(
-                f"Name: {self.name}, Key: {key}.  Data types don't match. Data type: {feature[0]} "
-                f"but expected type: {dtype.name}"
-            )
-        return feature[1]
+        return values_of_type(feature, dtype, f"Name: {self.name}, Key: {key}")
+
+
+def values_of_type(feature: Feature, dtype: DType, where: str) -> Sequence[Any]:
+    """The values of a feature. Raises OpError if they have another type."""
+    kind, values = feature
+    if kind not in ("", dtype.name):
+        message = (
+            f"{where}.  Data types don't match. Data type: {kind} but expected type: {dtype.name}"
+        )
+        raise OpError(message)
+    return values
 
 
 class FeatureKeys(NamedTuple):
@@ -72,7 +78,7 @@ class ParseExampleV2(Op):
             if serialized.ndim > 1:
                 raise OpError(f"serialized must be a scalar or vector, got rank {serialized.ndim}")
             rows = _rows(serialized, names)
-            outputs = _parsed(node, rows, keys, defaults, is_batch=serialized.ndim == 1)
+            outputs = parsed_features(node, rows, keys, defaults, is_batch=serialized.ndim == 1)
             return outputs[0] if len(outputs) == 1 else tuple(outputs) or None
 
         return parse
@@ -81,7 +87,7 @@ class ParseExampleV2(Op):
     def arguments(cls, node: Node, inputs: Sequence[Any]) -> tuple[Any, FeatureKeys, Sequence[Any]]:
         """The names of the examples, the keys, and the defaults."""
         names, sparse, dense, ragged = inputs[:4]
-        keys = FeatureKeys(*map(_texts, (sparse, dense, ragged)))
+        keys = FeatureKeys(*map(texts_of, (sparse, dense, ragged)))
         return names, keys, inputs[4:]
 
     @classmethod
@@ -89,14 +95,22 @@ class ParseExampleV2(Op):
         batch, sparse = context.inputs[0], len(context.attr("sparse_types"))
         if batch.rank not in (None, 0, 1):
             raise ShapeError(f"serialized must be a scalar or vector, not {batch}")
-        rank = None if batch.rank is None else batch.rank + 1
         dense = [
             batch + (Shape((None, *shape.dims[1:])) if shape.dims else shape)
             for shape in context.attr("dense_shapes")
         ]
-        shapes = [Shape((None, rank))] * sparse + [shape_of_rank(1)] * sparse
-        shapes += [Shape((rank,))] * sparse + dense
+        shapes = sparse_feature_shapes(batch, sparse, 1) + dense
         return shapes + [shape_of_rank(1)] * (context.output_count - len(shapes))
+
+
+def sparse_feature_shapes(batch: Shape, count: int, inner_rank: int) -> list[Shape]:
+    """The shapes of the indices, values, and shapes of sparse features of a batch."""
+    rank = None if batch.rank is None else batch.rank + inner_rank
+    return [
+        shape
+        for shape in (Shape((None, rank)), shape_of_rank(1), Shape((rank,)))
+        for _ in range(count)
+    ]
 
 
 class ParseExample(ParseExampleV2):
@@ -137,7 +151,8 @@ class ParseSingleExample(ParseExampleV2):
         return np.zeros(0, object), FeatureKeys([*sparse], [*dense]), inputs
 
 
-def _texts(keys: Any) -> list[str]:
+def texts_of(keys: Any) -> list[str]:
+    """The keys of features."""
     return [decode_text(key) for key in keys.ravel().tolist()]
 
 
@@ -153,31 +168,47 @@ def _rows(serialized: Any, names: Any) -> list[Row]:
     return rows
 
 
-def _parsed(
-    node: Node, rows: list[Row], keys: FeatureKeys, defaults: Sequence[Any], *, is_batch: bool
+def parsed_features(
+    node: Node,
+    rows: list[Row],
+    keys: FeatureKeys,
+    defaults: Sequence[Any],
+    *,
+    is_batch: bool,
+    prefix: str = "",
 ) -> list[Any]:
-    """The outputs: indices, values, and shapes of sparse features, dense and ragged ones."""
-    types = node.attr("sparse_types")
+    """The outputs: indices, values, and shapes of sparse features, dense and ragged ones.
+
+    Their types are attributes of the node whose names have the prefix.
+    """
+    types = node.attr(f"{prefix}sparse_types")
     sparse = [_sparse(rows, k, t, is_batch) for k, t in zip(keys.sparse, types, strict=True)]
-    parts = [part for kind in zip(*sparse, strict=True) for part in kind]
-    dense = zip(keys.dense, node.attr("Tdense"), node.attr("dense_shapes"), defaults, strict=True)
+    parts = by_part(sparse)
+    types, shapes = node.attr(f"T{prefix}dense"), node.attr(f"{prefix}dense_shapes")
+    dense = zip(keys.dense, types, shapes, defaults, strict=True)
     outputs = [_dense(rows, *feature, is_batch) for feature in dense]
     if not keys.ragged:
         return parts + outputs
-    values, splits = node.attr("ragged_value_types"), node.attr("ragged_split_types")
+    values, splits = (node.attr(f"{prefix}ragged_{part}_types") for part in ("value", "split"))
     ragged = [_lists(rows, key, dtype) for key, dtype in zip(keys.ragged, values, strict=True)]
-    outputs += [_array([*chain(*lists)], t) for lists, t in zip(ragged, values, strict=True)]
+    outputs += [array_of([*chain(*lists)], t) for lists, t in zip(ragged, values, strict=True)]
     for lists, dtype in zip(ragged, splits, strict=True):
         ends = np.cumsum([0, *map(len, lists)], dtype=dtype.numpy)
         outputs.append(ends if is_batch else ends[:0])
     return parts + outputs
 
 
+def by_part(features: list[tuple[Any, Any, Any]]) -> list[Any]:
+    """The first parts of all features, then the second ones, and so on."""
+    return [part for kind in zip(*features, strict=True) for part in kind]
+
+
 def _lists(rows: list[Row], key: str, dtype: DType) -> list[list[Any]]:
     return [list(row.values(key, dtype) or ()) for row in rows]
 
 
-def _array(values: list[Any], dtype: DType) -> Any:
+def array_of(values: list[Any], dtype: DType) -> Any:
+    """A vector of the values of a feature."""
     array = np.empty(len(values), dtype.numpy)
     array[:] = values
     return array
@@ -193,7 +224,7 @@ def _sparse(rows: list[Row], key: str, dtype: DType, is_batch: bool) -> tuple[An
     first = 0 if is_batch else 1
     return (
         indices[:, first:],
-        _array([*chain(*lists)], dtype),
+        array_of([*chain(*lists)], dtype),
         shape[first:],
     )
 
