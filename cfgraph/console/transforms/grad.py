@@ -58,13 +58,12 @@ class PreparedGradients(GradOptions):
 def _request(graph: Graph, options: GradOptions, names: SignatureNames) -> DerivativeRequest:
     """Resolve the options. Raises UsageError for names that do not fit the graph."""
     ys, xs = _ys_and_xs(graph, options, names)
-    inputs = names.inputs
     return DerivativeRequest(
         [y.name for y in ys],
         [x.name for x in xs],
         options.order,
-        _y_weights(graph, ys, split_values(options.grad_ys)),
-        [graph.tensor(inputs.get(name, name)).name for name in split_names(options.stop)],
+        _weights(graph, ys, options.grad_ys, "upstream gradients (--grad-ys)", "y") or None,
+        _stops(graph, options, names),
         options.unconnected,
         options.swap_memory,
         options.ignore_custom,
@@ -77,15 +76,16 @@ def _products(
 ) -> AddedGradients:
     """Add Jacobians or products. Raises UsageError for names and values that do not fit."""
     ys, xs = _ys_and_xs(graph, options, names)
-    texts = split_values(options.jvp or options.hvp)
-    if texts and len(texts) != len(xs):
-        message = f"{len(texts)} values of --{kind} for {len(xs)} xs"
-        raise UsageError(message, hint="give one per x, in the same order")
-    values = [_weight(graph, x, text) for x, text in zip(xs, texts, strict=bool(texts))]
-    stops = [graph.tensor(names.inputs.get(name, name)).name for name in split_names(options.stop)]
+    values = _weights(graph, xs, options.jvp or options.hvp, f"values of --{kind}", "x")
+    stops = _stops(graph, options, names)
     return added_products(
         graph, kind, [y.name for y in ys], [x.name for x in xs], values, options, stops
     )
+
+
+def _stops(graph: Graph, options: GradOptions, names: SignatureNames) -> list[str]:
+    """The tensors that no gradient passes."""
+    return [graph.tensor(names.inputs.get(name, name)).name for name in split_names(options.stop)]
 
 
 def _recompute_interval(text: str | None) -> int | str | None:
@@ -308,14 +308,13 @@ def _tensors(graph: Graph, texts: Sequence[str], names: Mapping[str, str]) -> li
     ]
 
 
-def _y_weights(graph: Graph, ys: list[Output], texts: list[str]) -> list[Any] | None:
-    """Return a tensor name or an array per y. Raises UsageError if their numbers differ."""
-    if not texts:
-        return None
-    if len(texts) != len(ys):
-        message = f"{len(texts)} upstream gradients (--grad-ys) for {len(ys)} ys"
-        raise UsageError(message, hint="give one per y, in the same order")
-    return [_weight(graph, y, text) for y, text in zip(ys, texts, strict=True)]
+def _weights(graph: Graph, xs: list[Output], lists: list[str], what: str, each: str) -> list[Any]:
+    """Return a tensor name or an array per tensor, or none. Raises UsageError for some."""
+    texts = split_values(lists)
+    if texts and len(texts) != len(xs):
+        message = f"{len(texts)} {what} for {len(xs)} {each}s"
+        raise UsageError(message, hint=f"give one per {each}, in the same order")
+    return [_weight(graph, x, text) for x, text in zip(xs, texts, strict=bool(texts))]
 
 
 def _weight(graph: Graph, x: Output, text: str) -> Any:
