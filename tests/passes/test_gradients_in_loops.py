@@ -156,3 +156,13 @@ def test_a_check_finds_such_an_array(fixtures: Path) -> None:
     findings = [finding for finding in cfgraph.check(graph).findings if finding.code == "CFG229"]
     (finding,) = findings
     assert "share the gradient array of 'TensorArray'" in finding.message
+
+
+@pytest.mark.parametrize("line", [("run", "--fetch", "x"), ("explain", "x")])
+def test_a_run_that_fails_for_such_an_array_names_the_reason(
+    line: Any, command: Any, fixtures: Path
+) -> None:
+    graph = fixtures / "gradients_in_loops" / "shared_array.pb"
+    done = command(line[0], graph, *line[1:], "--feed", "x0=2")
+    assert (done.code, "share one gradient array" in done.err) == (5, True), done.err
+    assert "CFG229" in done.err

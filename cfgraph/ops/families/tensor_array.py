@@ -18,6 +18,10 @@ from cfgraph.ops.opdef.resources import Resource
 _WRITTEN: Final = 1
 _READ: Final = 2
 _SHAPE_ONLY: Final = 4
+_SHARED: Final = (
+    "gradients in a loop share one gradient array if the array is created outside of it (`check` "
+    "says so: CFG229); create it inside, or use a tensor list"
+)
 
 
 class TensorArray(Resource):
@@ -236,7 +240,7 @@ class TensorArray(Resource):
         """Value after a repeated write: the sum in a gradient array. Otherwise raises OpError."""
         flags = self._flags[index]
         if flags & _READ:
-            self._refuse(index, "it has already been read.")
+            self._refuse(index, "it has already been read.", _SHARED if self.is_gradient else "")
         if not self.is_gradient:
             self._refuse(index, "it has already been written to.")
         previous = self._values[index]
@@ -269,11 +273,11 @@ class TensorArray(Resource):
             self._fail(f"Could not read index {index}: dtype {self.dtype} has no zero.")
         return zeros_of_dtype(self._xp, self.dtype, shape)
 
-    def _refuse(self, index: int, why: str) -> NoReturn:
-        self._fail(f"Could not write to TensorArray index {index} because {why}")
+    def _refuse(self, index: int, why: str, hint: str = "") -> NoReturn:
+        self._fail(f"Could not write to TensorArray index {index} because {why}", hint)
 
-    def _fail(self, detail: str) -> NoReturn:
-        raise OpError(f"TensorArray {self.name}: {detail}")
+    def _fail(self, detail: str, hint: str = "") -> NoReturn:
+        raise OpError(f"TensorArray {self.name}: {detail}", hint=hint or None)
 
     def __repr__(self) -> str:
         return f"<TensorArray {self.name!r} of {len(self._values)} {self.dtype}>"
