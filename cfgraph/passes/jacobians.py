@@ -7,6 +7,7 @@
 
 In reverse mode, a Jacobian is a loop over the elements of y that runs the backward pass for each.
 In forward mode, it is a loop over the elements of x that runs the product with a vector for each.
+An iteration takes several elements where the ops permit.
 This product is a gradient of a gradient, which is linear in its upstream gradient u:
 
     jvp(v) = d(vjp(u) * v)/du
@@ -458,7 +459,7 @@ class _Rows:
             [shape for _, shape in known],
             passes,
             self._one_hot(source, seed_shape, passes),
-            parallel_iterations=self.rows_in_flight,
+            rows_in_flight=self.rows_in_flight,
             name=f"{writer.name}/rows",
             added=writer.added,
         )
@@ -475,10 +476,15 @@ class _Rows:
         if self.per_example:
             row_shape = writer.concat(writer.constant([1]), writer.tail(shape))
 
-        def seed(row: Output, enter: Callable[[Output], Output]) -> Output:
+        def seed(row: Output, rows: int | None, enter: Callable[[Output], Output]) -> Output:
+            def with_rows(sizes: Output) -> Output:
+                return sizes if rows is None else writer.concat(writer.constant([rows]), sizes)
+
             one_hot = writer.add("OneHot", row, *map(enter, (passes, *values)))
-            one = writer.add("Reshape", one_hot, enter(row_shape))
-            return writer.add("BroadcastTo", one, enter(shape)) if self.per_example else one
+            one = writer.add("Reshape", one_hot, enter(with_rows(row_shape)))
+            if not self.per_example:
+                return one
+            return writer.add("BroadcastTo", one, enter(with_rows(shape)))
 
         return seed
 

@@ -14,6 +14,7 @@ from cfgraph.ops.kernels.array_namespace import (
     computed_in_float32,
     rounds_each_step,
 )
+from cfgraph.ops.opdef.batching import elementwise
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -164,6 +165,7 @@ class ActivationGrad(SameShape, abstract=True):
 
     signature = "gradients: T, features: T -> backprops: T"
     attrs = one_of(FLOATS)
+    batching = staticmethod(elementwise)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -15,6 +15,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.kernels import complex_numbers
 from cfgraph.ops.kernels.array_namespace import computed_in_float32, defer_check, is_gpu_namespace
 from cfgraph.ops.kernels.variant_math import add_values
+from cfgraph.ops.opdef.batching import elementwise
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -322,6 +323,7 @@ class AddN(Op):
     compilation = CompilerSupport(row_operation="sum")
     attrs = one_of(ALL_NUMBERS, "variant")
     algebra = AlgebraicFacts(commutes=True, product_role="adds")
+    batching = staticmethod(elementwise)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

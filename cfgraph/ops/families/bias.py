@@ -14,6 +14,7 @@ from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.reduction import Sum
 from cfgraph.ops.kernels.array_namespace import computed_in_float32
 from cfgraph.ops.kernels.half_reductions import reduced_half
+from cfgraph.ops.opdef.batching import BatchBuilder
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
@@ -74,6 +75,14 @@ class BiasAddGrad(Op):
 
     signature = "out_backprop: T -> output: T"
     attrs = _TYPES + _FORMAT
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        rank = g.rank(node.inputs[0])
+        channels = 1 if node.attr("data_format") == b"NCHW" else rank - 1
+        axes = [axis + 1 for axis in range(rank) if axis != channels]
+        total: Output = g.Sum(g.value(0), g.const(axes))
+        return total
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -13,6 +13,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
+from cfgraph.ops.opdef.batching import BatchBuilder
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -35,6 +36,10 @@ class BroadcastTo(Op):
     signature = "input: T, shape: const Tidx -> output: T"
     attrs = "Tidx: {int32, int64} = int32"
     aliasing = Aliasing(preserves_elements=True)
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        return g.copy(node, g.aligned(0, g.rank(node.output())), g.prefixed(1))
 
     @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:
@@ -169,6 +174,7 @@ class Tile(Op):
 
     signature = "input: T, multiples: const Tmultiples -> output: T"
     attrs = "Tmultiples: {int32, int64} = int32"
+    batching = staticmethod(lambda g, node: g.copy(node, g.value(0), g.prefixed(1, 1)))
 
     @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:

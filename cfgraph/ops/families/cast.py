@@ -13,6 +13,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.kernels.array_namespace import is_gpu_namespace
+from cfgraph.ops.opdef.batching import elementwise
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -38,6 +39,7 @@ class Cast(SameShape):
 
     signature = "x: SrcT -> y: DstT"
     attrs = "Truncate: bool = false"
+    batching = staticmethod(elementwise)
 
     @classmethod
     def can_fail(cls, node: Node) -> bool:

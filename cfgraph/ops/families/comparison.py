@@ -13,6 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.arithmetic import BinaryOp
+from cfgraph.ops.opdef.batching import BatchBuilder
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -169,6 +170,15 @@ class Select(Op):
     """Elements of t where the condition is true, else of e; a vector condition selects rows."""
 
     signature = "condition: bool, t: T, e: T -> output: T"
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        rank, condition = g.rank(node.inputs[1]), g.shared(0)
+        if g.rank(node.inputs[0]) == 1:  # a vector selects along the first axis
+            for _ in range(1, rank):
+                condition = g.ExpandDims(condition, g.const(-1))
+        chosen: Output = g.SelectV2(condition, g.aligned(1, rank), g.aligned(2, rank))
+        return chosen
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

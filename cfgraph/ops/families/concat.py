@@ -15,6 +15,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.kernels.array_namespace import checked_axis
+from cfgraph.ops.opdef.batching import BatchBuilder, next_axis
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -56,6 +57,11 @@ class ConcatV2(Op):
     gradient = staticmethod(
         lambda g, node, dz: [*_split_gradient(g, node.inputs[:-1], node.inputs[-1], dz), None]
     )
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        last = len(node.inputs) - 1
+        return g.copy(node, *map(g.repeated, range(last)), g.next_axes(last))
 
 
 class Concat(Op):
@@ -229,6 +235,11 @@ class Pack(Op):
     signature = "values: N*T -> output: T"
     attrs = "axis: int = 0"
     aliasing = Aliasing(preserves_elements=True)
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        parts = map(g.repeated, range(len(node.inputs)))
+        return g.copy(node, *parts, axis=next_axis(node.attr("axis")))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

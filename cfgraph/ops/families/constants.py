@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve
 from cfgraph.ops.kernels.variant_math import EMPTY_VARIANT, zeros_like_value
+from cfgraph.ops.opdef.batching import elementwise
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -151,6 +152,7 @@ class Identity(SameShape):
 
     signature = "input: T -> output: T"
     aliasing = Aliasing(preserves_elements=True, is_identity=True)
+    batching = staticmethod(elementwise)
     gradient = staticmethod(identity_gradient)
 
     @classmethod
@@ -166,6 +168,7 @@ class ForwardingIdentity(SameShape, abstract=True):
 
     signature = "input: T -> output: T"
     aliasing = Aliasing(is_identity=True)
+    batching = staticmethod(elementwise)
     gradient = staticmethod(identity_gradient)
     function = staticmethod(identity)
 
@@ -243,6 +246,7 @@ class IdentityN(Op):
     signature = "input: T -> output: T"
     aliasing = Aliasing(is_identity=True)
     attrs = "T: list(type) >= 1"
+    batching = staticmethod(elementwise)
     gradient = staticmethod(identity_gradient)
 
     @classmethod
@@ -343,6 +347,7 @@ class ZerosLike(SameShape):
 
     signature = "x: T -> y: T"
     compilation = CompilerSupport(row_operation="zeros")
+    batching = staticmethod(elementwise)
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -359,6 +364,7 @@ class OnesLike(SameShape):
 
     signature = "x: T -> y: T"
     attrs = one_of(NUMBERS, "bool")
+    batching = staticmethod(elementwise)
     gradient = staticmethod(no_gradient)
 
     @classmethod

@@ -19,6 +19,7 @@ from cfgraph.ops.kernels.array_namespace import (
     rounds_each_step,
     scipy_special,
 )
+from cfgraph.ops.opdef.batching import elementwise
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -298,6 +299,7 @@ class GradientFromResult(Elementwise, abstract=True):
     attrs = one_of(FLOATS, COMPLEX)
     # the kernel as an expression that a GPU computes in one kernel
     expression: ClassVar[Any] = None
+    batching = staticmethod(elementwise)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -15,6 +15,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.kernels.array_namespace import checked_axis, defer_check
 from cfgraph.ops.kernels.variant_math import object_item
+from cfgraph.ops.opdef.batching import BatchBuilder, NotBatchable
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Op, OpError
@@ -178,6 +179,12 @@ class GatherV2(Op):
     signature = "params: Tparams, indices: Tindices, axis: const Taxis -> output: Tparams"
     attrs = "batch_dims: int = 0, Tindices: {int16, int32, int64}, Taxis: {int32, int64}"
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        if node.attr("batch_dims"):
+            raise NotBatchable
+        return g.copy(node, g.value(0), g.shared(1), g.next_axes(2))
 
     @staticmethod
     def kernel(xp: ModuleType, batch_dims: int, /, params: Any, indices: Any, axis: Any) -> Any:

@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.kernels.array_namespace import computed_in_float32
 from cfgraph.ops.kernels.matrix_products import multiply
+from cfgraph.ops.opdef.batching import BatchBuilder, NotBatchable, broadcasting, elementwise
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, UNSIGNED, Dims, Kernel, Op, OpError, one_of
@@ -101,6 +102,16 @@ class MatMul(Op):
     @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
         return matmul_flops(inputs, outputs)
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        inner, columns = (
+            g.sizes(node.inputs[0])[not node.attr("transpose_a")],
+            g.sizes(node.output())[1],
+        )
+        if inner and columns and not (g.has_rows(0) and g.has_rows(1)):
+            return _product_of_rows(g, node, inner, columns)
+        return _batched_product(g, node)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -207,6 +218,35 @@ class SparseMatMul(MatMul):
         return lambda: _cast_like(g, a_gradient(), a), lambda: _cast_like(g, b_gradient(), b)
 
 
+def _batched_product(g: BatchBuilder, node: Node) -> Output:
+    """The product of the matrices of each row."""
+    flags = {"adj_x": node.attr("transpose_a"), "adj_y": node.attr("transpose_b")}
+    if node.attr("T").is_complex and any(flags.values()):
+        raise NotBatchable  # an adjoint matrix is conjugate as well
+    product: Output = g.BatchMatMulV2(g.value(0), g.value(1), **flags)
+    return product
+
+
+def _product_of_rows(g: BatchBuilder, node: Node, inner: int, columns: int) -> Output:
+    """One product for all rows, where one factor has none: TensorFlow takes a tenth of the time.
+
+    The matrices of the rows are one above the other, or next to each other.
+    """
+    flip_a, flip_b = node.attr("transpose_a"), node.attr("transpose_b")
+    if g.has_rows(0):
+        left = g.Transpose(g.value(0), g.const([0, 2, 1])) if flip_a else g.value(0)
+        flat = g.Reshape(left, g.const([-1, inner]))
+        product = g.MatMul(flat, g.value(1), transpose_b=flip_b)
+        above: Output = g.Reshape(product, g.const([g.rows, -1, columns]))
+        return above
+    right = g.Transpose(g.value(1), g.const([2, 0, 1] if flip_b else [1, 0, 2]))
+    flat = g.Reshape(right, g.const([inner, g.rows * columns]))
+    product = g.MatMul(g.value(0), flat, transpose_a=flip_a)
+    apart = g.Reshape(product, g.const([-1, g.rows, columns]))
+    moved: Output = g.Transpose(apart, g.const([1, 0, 2]))
+    return moved
+
+
 def _skip_zeros(sparse: Any, dense: Any) -> Any:
     """Product of matrices in which a zero of the first one times infinity or NaN is zero."""
     if np.isfinite(dense).all():
@@ -226,6 +266,7 @@ class BatchMatMulV2(Op):
     )
     attrs = f"{one_of(FLOATS, 'int16', 'int32', 'int64', UNSIGNED, COMPLEX)}, {flags}"
     broadcasts: ClassVar[bool] = True
+    batching = staticmethod(broadcasting)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -290,6 +331,7 @@ class BatchMatMul(BatchMatMulV2):
 
     attrs = f"{one_of(FLOATS, 'int32', 'int64', COMPLEX)}, {BatchMatMulV2.flags}"
     broadcasts = False
+    batching = staticmethod(elementwise)
 
 
 class BatchMatMulV3(BatchMatMulV2):

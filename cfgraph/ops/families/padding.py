@@ -12,6 +12,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.limits import reserve_array
+from cfgraph.ops.opdef.batching import BatchBuilder
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_all
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, shape_of_rank
@@ -59,6 +60,12 @@ class Pad(Op):
 
     signature = "input: T, paddings: const Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32"
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        paddings, *fill = map(g.shared, range(1, len(node.inputs)))
+        widths = g.ConcatV2(g.const([[0, 0]], paddings), paddings, g.const(0))
+        return g.copy(node, g.value(0), widths, *fill)
 
     @staticmethod
     def zero(node: Node) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError, vector_shape
+from cfgraph.ops.opdef.batching import BatchBuilder, along_axes
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, gradient_from_inputs
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -42,6 +43,11 @@ class Transpose(Op):
         return 0 if rank is not None and perm == [*range(rank)] else None
 
     function = staticmethod(_transpose)
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        axes = g.next_axes(1)
+        return g.copy(node, g.value(0), g.ConcatV2(g.const([0], axes), axes, g.const(0)))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -157,6 +163,7 @@ class ReverseV2(SameShape):
     signature = "tensor: T, axis: const Tidx -> output: T"
     attrs = f"Tidx: {{int32, int64}} = int32, T: {_REVERSED_TYPES}"
     aliasing = Aliasing(preserves_elements=True)
+    batching = staticmethod(along_axes)
     function = staticmethod(_reverse)
 
     @classmethod

@@ -24,6 +24,7 @@ from cfgraph.ops.kernels.array_namespace import (
     reduced_rows,
 )
 from cfgraph.ops.kernels.half_reductions import reduced_half
+from cfgraph.ops.opdef.batching import along_axes
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -181,6 +182,7 @@ class Reduction(Op, abstract=True):
 
     signature = "input: T, reduction_indices: const Tidx -> output: T"
     attrs = f"{_REDUCTION_ATTRS}, {one_of(ALL_NUMBERS)}"
+    batching = staticmethod(along_axes)
     # the ufunc whose `reduce` is the reduction; called directly, it takes half the time
     ufunc: ClassVar[np.ufunc | None] = None
     is_exact: ClassVar[bool] = False  # in any order of the operations

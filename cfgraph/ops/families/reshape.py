@@ -14,6 +14,13 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.ops.families.split import as_outputs
+from cfgraph.ops.opdef.batching import (
+    BatchBuilder,
+    NotBatchable,
+    along_axes,
+    next_axis,
+    reshaping,
+)
 from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -119,6 +126,7 @@ class Reshape(Op):
     signature = "tensor: T, shape: const Tshape -> output: T"
     attrs = "Tshape: {int32, int64} = int32"
     aliasing = Aliasing(preserves_elements=True, aliases_input=True)
+    batching = staticmethod(reshaping)
     function = staticmethod(reshape_array)
 
     @classmethod
@@ -197,6 +205,7 @@ class ExpandDims(Op):
     signature = "input: T, dim: const Tdim -> output: T"
     attrs = "Tdim: {int32, int64} = int32"
     aliasing = Aliasing(preserves_elements=True, aliases_input=True)
+    batching = staticmethod(along_axes)
     function = staticmethod(_expand_dims)
 
     @classmethod
@@ -225,6 +234,13 @@ class Squeeze(Op):
     signature = "input: T -> output: T"
     attrs = "squeeze_dims: list(int) >= 0 = []"
     aliasing = Aliasing(preserves_elements=True, aliases_input=True)
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        axes = node.attr("squeeze_dims")
+        if not axes:
+            raise NotBatchable  # the rows may be one
+        return g.copy(node, g.value(0), squeeze_dims=[next_axis(axis) for axis in axes])
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

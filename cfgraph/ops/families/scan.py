@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.segment import extreme_finite
 from cfgraph.ops.kernels.array_namespace import checked_axis, in_float32, rounds_each_step
+from cfgraph.ops.opdef.batching import along_axes
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import (
     ALL_NUMBERS,
@@ -34,6 +35,7 @@ class ScanOp(SameShape, abstract=True):
 
     signature = "x: T, axis: const Tidx -> out: T"
     attrs = f"{_FLAGS}, {one_of(ALL_NUMBERS)}"
+    batching = staticmethod(along_axes)
     neutral: ClassVar[float]
     combine: ClassVar[Callable[..., Any]]
     adapter = rounds_each_step

@@ -61,6 +61,9 @@ class Slice(Op):
         return 0 if knows_values(context, 1) and cls.keeps_static_shape(context) else None
 
     function = staticmethod(_slice_value)
+    batching = staticmethod(
+        lambda g, node: g.copy(node, g.value(0), g.prefixed(1, 0), g.prefixed(2, -1))
+    )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -15,6 +15,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.kernels.array_namespace import checked_axis
 from cfgraph.ops.kernels.variant_math import unwrap_scalar_object
+from cfgraph.ops.opdef.batching import BatchBuilder, next_axis
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -33,6 +34,7 @@ class Split(Op):
 
     signature = "split_dim: const int32, value: T -> output: num_split*T"
     aliasing = Aliasing(preserves_elements=True)
+    batching = staticmethod(lambda g, node: g.copy(node, g.next_axes(0), g.value(1)))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -110,6 +112,7 @@ class SplitV(Op):
 
     signature = "value: T, size_splits: const Tlen, split_dim: const int32 -> output: num_split*T"
     attrs = "Tlen: {int8, int32, int64} = int64"
+    batching = staticmethod(lambda g, node: g.copy(node, g.value(0), g.shared(1), g.next_axes(2)))
     aliasing = Aliasing(preserves_elements=True)
 
     @staticmethod
@@ -183,6 +186,10 @@ class Unpack(Op):
     signature = "value: T -> output: num*T"
     attrs = "num: int >= 0, axis: int = 0"
     aliasing = Aliasing(preserves_elements=True)
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        return g.copy(node, g.value(0), axis=next_axis(node.attr("axis")))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

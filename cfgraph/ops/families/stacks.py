@@ -113,6 +113,7 @@ class StackPushV2(Op):
     attrs = "swap_memory: bool = false"
     effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(swap_role="push")
+    batching = staticmethod(lambda g, node: g.copy(node, g.shared(0), g.value(1)))
 
     @staticmethod
     def kernel(xp: ModuleType, T: DType, /, step: Any, stack: Stack, value: Any) -> Any:
@@ -128,6 +129,7 @@ class StackPopV2(Op):
     signature = "handle: host resource -> elem: elem_type"
     effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(swap_role="pop")
+    batching = staticmethod(lambda g, node: g.copy(node, g.shared(0)))
     kernel = staticmethod(lambda xp, elem_type, /, step, stack: stack.pop(elem_type))
 
 

@@ -15,6 +15,7 @@ from cfgraph.limits import reserve_array
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.kernels.array_namespace import defer_check, updated_at
 from cfgraph.ops.kernels.variant_math import unwrap_scalar_object
+from cfgraph.ops.opdef.batching import BatchBuilder
 from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape, is_a, knows_values
@@ -26,6 +27,15 @@ MASKS = ", ".join(f"{mask}: int = 0" for mask in _MASKS)
 
 def _slice_masks(node: Node) -> dict[str, int]:
     return {mask: node.attr(mask) for mask in _MASKS}
+
+
+def _batched_bounds(
+    g: BatchBuilder, node: Node, slot: int
+) -> tuple[Sequence[Output], dict[str, int]]:
+    """Begin, end, and strides, which start at a slot, and masks: the slice in each row."""
+    bounds = [g.prefixed(slot + place, number) for place, number in enumerate((0, 0, 1))]
+    whole = ("begin_mask", "end_mask")
+    return bounds, {name: bits << 1 | (name in whole) for name, bits in _slice_masks(node).items()}
 
 
 class StridedSliceMasks:
@@ -140,6 +150,11 @@ class StridedSlice(Op):
     attrs = f"Index: {{int16, int32, int64}}, {MASKS}"
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
     algebra = AlgebraicFacts(product_role="slices")
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        bounds, masks = _batched_bounds(g, node, 1)
+        return g.copy(node, g.value(0), *bounds, **masks)
 
     @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:
@@ -293,6 +308,11 @@ class StridedSliceGrad(Op):
         "-> output: T"
     )
     attrs = f"Index: {{int32, int64}}, {MASKS}"
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        bounds, masks = _batched_bounds(g, node, 1)
+        return g.copy(node, g.prefixed(0), *bounds, g.value(4), **masks)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.segment import (
@@ -25,6 +26,7 @@ from cfgraph.ops.families.segment import (
     segment_sum_gradient,
 )
 from cfgraph.ops.kernels.array_namespace import accumulated_at, defer_check
+from cfgraph.ops.opdef.batching import BatchBuilder
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, static_int
 
@@ -39,6 +41,16 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
     drops = True
     # value of a segment without slices
     start = staticmethod(lambda node: node.attr("T").numpy.type(0))
+
+    @staticmethod
+    def batching(g: BatchBuilder, node: Node) -> Output:
+        rank, depth = map(g.rank, node.inputs[:2])
+        order = [*range(1, depth + 1), 0, *range(depth + 1, rank + 1)]
+        moved = g.Transpose(g.value(0), g.const(order))
+        combined = g.copy(node, moved, g.shared(1), g.shared(2))
+        order = [1, 0, *range(2, rank - depth + 2)]
+        result: Output = g.Transpose(combined, g.const(order))
+        return result
 
     @classmethod
     def kernel(cls, xp: ModuleType, start: Any, /, data: Any, ids: Any, num_segments: Any) -> Any:

@@ -26,6 +26,7 @@ from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import Signature
+from cfgraph.ops.opdef.batching import broadcasting
 from cfgraph.ops.opdef.facts import (
     AlgebraicFacts,
     Aliasing,
@@ -196,6 +197,7 @@ class Op:
     kernel: ClassVar[Callable[..., Any] | None] = None
     adapter: ClassVar[Callable[[Kernel, Node, ModuleType], Kernel] | None] = None
     gradient: ClassVar[Callable[..., Any] | None] = None
+    batching: ClassVar[Callable[..., Any] | None] = None
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -335,6 +337,7 @@ class Elementwise(Op, abstract=True):
 
     # the kernel of complex numbers, where that of real numbers differs
     complex_kernel: ClassVar[Callable[..., Any] | None] = None
+    batching = staticmethod(broadcasting)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

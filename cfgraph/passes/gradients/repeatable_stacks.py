@@ -15,7 +15,12 @@ from collections.abc import Callable, Collection
 from cfgraph.analysis.loops.branch_decisions import BranchDecision
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.regions import Regions, regions
-from cfgraph.analysis.resource_handles import StackAccesses, handle_uses, stacks
+from cfgraph.analysis.resource_handles import (
+    StackAccesses,
+    handle_uses,
+    popped_values,
+    stacks,
+)
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output
@@ -31,7 +36,7 @@ def make_repeatable(graph: Graph, pops: Collection[Node]) -> list[Node]:
     accesses = {id(item): item for node, item in stacks(graph).items() if node in pops}
     if not accesses:
         return []
-    graph_regions, shapes = regions(graph), infer_shapes(graph)
+    graph_regions, shapes = regions(graph), infer_shapes(graph, received=popped_values(graph))
     uses = [_stack_use(stack, graph_regions) for stack in accesses.values()]
     preds = _Predicates(graph)
     lists = [_RepeatableStack(graph, use, shapes, graph_regions, preds) for use in uses]

@@ -4,18 +4,20 @@
 
 The part is what lies between the seed and the results, with all nodes of the loops in it; it is
 copied into the loop, and everything else is computed once. Saved values that the part pops are kept
-in lists, which each row reads from the start.
+in lists, which each row reads from the start. Where the ops permit, an iteration computes several
+rows, along a first axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.analysis.loops.branch_decisions import BranchDecision
-from cfgraph.analysis.loops.frame import Frames
+from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import FrameNames, valid_frames
 from cfgraph.analysis.loops.regions import regions
 from cfgraph.analysis.resource_handles import stacks
@@ -24,16 +26,21 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import upstream
+from cfgraph.ir.traversal import postorder, upstream
 from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
 from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
+from cfgraph.ops.opdef.batching import NotBatchable
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
+from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.gradients.repeatable_stacks import make_repeatable
+from cfgraph.passes.gradients.row_batch import RowBatch
 from cfgraph.passes.node_copier import NodeCopier
+from cfgraph.passes.outcome import unchanged_on_error
 
 _STACK_OPS: Final = (StackHandle, StackPushV2, StackPopV2)
-# adds the seed of a row in the loop, from its number and tensors from outside made available
-SeedOfRow = Callable[[Output, Callable[[Output], Output]], Output]
+# adds the seed of a row, or of some rows along a first axis, in the loop, from the numbers of the
+# rows, how many they are if there is an axis, and tensors from outside made available
+SeedOfRow = Callable[[Output, int | None, Callable[[Output], Output]], Output]
 
 
 def stacked_rows(
@@ -44,7 +51,7 @@ def stacked_rows(
     rows: Output,
     seed_of_row: SeedOfRow,
     *,
-    parallel_iterations: int,
+    rows_in_flight: int,
     name: str,
     added: list[Node],
 ) -> list[Output]:
@@ -56,11 +63,24 @@ def stacked_rows(
     Raises Unsupported for a part that cannot run several times.
     """
     part = _repeatable_part(graph, seed, results, added)
-    loop = _RowLoop(graph, part, name, parallel_iterations)
-    row = loop.start(rows)
-    loop.copier.tensors[seed] = seed_of_row(row, loop.enter)
-    loop.copy_part()
-    return [loop.stack(x, shape, rows) for x, shape in zip(results, shapes, strict=True)]
+
+    def run(loop: _RowLoop, at_once: int | None) -> list[Output]:
+        row = loop.start(rows)
+        loop.copier.tensors[seed] = seed_of_row(row, at_once, loop.enter)
+        loop.copy_part()
+        return [loop.stack(x, shape) for x, shape in zip(results, shapes, strict=True)]
+
+    at_once = _rows_at_once(graph, rows, rows_in_flight)
+    if at_once > 1:
+        with suppress(NotBatchable), unchanged_on_error(graph):
+            return run(_BatchLoop(graph, part, name, seed, at_once), at_once)
+    return run(_RowLoop(graph, part, name, rows_in_flight), None)
+
+
+def _rows_at_once(graph: Graph, rows: Output, limit: int) -> int:
+    """The number of rows of an iteration: all if they are few, and static."""
+    count = infer_shapes(graph).value(rows)
+    return limit if count is None else min(limit, int(count))
 
 
 # -- the part ----------------------------------------------------------------------------------
@@ -147,7 +167,11 @@ class _RowLoop:
     """The loop over the rows, and what enters it."""
 
     def __init__(
-        self, graph: Graph, part: dict[Node, None], name: str, parallel_iterations: int
+        self,
+        graph: Graph,
+        part: dict[Node, None],
+        name: str,
+        parallel_iterations: int,
     ) -> None:
         self.graph = graph
         self.part = part
@@ -159,6 +183,7 @@ class _RowLoop:
             "parallel_iterations": parallel_iterations,
         }
         self._regions = regions(graph)
+        self._frames = self._regions.frames
         self._entered: dict[Output, Output] = {}
 
     def add(self, op: str, *inputs: Output, controls: Iterable[Node] = (), **attrs: Any) -> Node:
@@ -166,7 +191,7 @@ class _RowLoop:
         name = f"{self.name}/{op}"
         return self.graph.add(op, *inputs, name=name, controls=controls, attrs=attrs)
 
-    def constant(self, value: int, *controls: Node) -> Output:
+    def constant(self, value: Any, *controls: Node) -> Output:
         """Add a constant, in the loop if it waits for a node there."""
         tensor = TensorValue(np.array(value, np.int32))
         return self.add("Const", controls=controls, dtype=dtypes.int32, value=tensor).output()
@@ -179,15 +204,20 @@ class _RowLoop:
 
     def start(self, rows: Output) -> Output:
         """Add the counter; return the number of the row."""
+        self.rows = rows
+        self.row = self._count(rows, 1)
+        return self.row
+
+    def _count(self, rows: Output, step: int) -> Output:
+        """Add the counter; return its value."""
         merge = self._variable(self.constant(0))
         less = self.add("Less", merge.output(), self.enter(rows)).output()
         self.cond = self.add("LoopCond", less).output()
         switch = self.add("Switch", merge.output(), self.cond)
         self.pivot = self.add("Identity", switch.output(1))
-        step = self.add("AddV2", self.pivot.output(), self.constant(1, self.pivot))
-        self._close(merge, step.output())
-        self.row = self.pivot.output()
-        return self.row
+        updated = self.add("AddV2", self.pivot.output(), self.constant(step, self.pivot))
+        self._close(merge, updated.output())
+        return self.pivot.output()
 
     def _variable(self, initial: Output) -> Node:
         enter = self.add("Enter", initial, is_constant=False, **self._frame)
@@ -196,13 +226,17 @@ class _RowLoop:
     def _close(self, merge: Node, updated: Output) -> None:
         self.graph.set_input(merge, 1, self.add("NextIteration", updated).output())
 
-    def stack(self, x: Output, shape: Output, rows: Output) -> Output:
+    def stack(self, x: Output, shape: Output) -> Output:
         """Collect a result of each row; the tensor of all, outside of the loop."""
-        assert x.dtype is not None
-        element: dict[str, Any] = {"element_dtype": x.dtype.base}
-        merge = self._variable(self.add("TensorListReserve", shape, rows, **element).output())
+        return self._stacked(self._value(x), self.row, shape, self.rows)
+
+    def _stacked(self, value: Output, place: Output, shape: Output, places: Output) -> Output:
+        """Collect a value of each iteration at a place; the tensor of all, outside of the loop."""
+        assert value.dtype is not None
+        element: dict[str, Any] = {"element_dtype": value.dtype.base}
+        merge = self._variable(self.add("TensorListReserve", shape, places, **element).output())
         switch = self.add("Switch", merge.output(), self.cond)
-        inputs = switch.output(1), self.row, self._value(x)
+        inputs = switch.output(1), place, value
         self._close(merge, self.add("TensorListSetItem", *inputs, **element).output())
         filled = self.add("Exit", switch.output(0)).output()
         return self.add("TensorListStack", filled, shape, **element).output()
@@ -211,19 +245,34 @@ class _RowLoop:
         """Copy the part into the loop."""
         copier = self.copier
         nodes = {node.name: node for node in self.part}
+        connected = self._add_copies()
         for node in self.part:
-            copier.copy(node, f"{self.name}/{node.name}", node.attrs, node.device)
-        frames = self._regions.frames
-        for node in self.part:
-            outermost = frames.of[node] is frames.root
-            inputs = [self._value(x) for x in node.inputs]
-            if role_of(node) is Role.MERGE and outermost:
-                inputs = list(map(self._guarded, node.inputs, inputs))
             controls = [self._control(item) for item in node.controls]
-            if outermost and not self._depends_on_row(node):
+            if self._is_outermost(node) and not self._depends_on_row(node):
                 controls.append(self.pivot)  # else it runs when there are no more rows
-            self.graph.connect(copier.copies[node], inputs, controls)
+            copy = copier.copies[node]
+            inputs = copy.inputs if node in connected else self._inputs(node)
+            self.graph.connect(copy, inputs, controls)
             copier.rename_groups(node, nodes)
+
+    def _add_copies(self) -> Collection[Node]:
+        """Add the copies; return the nodes whose copies have their inputs."""
+        self._copy(self.part)
+        return ()
+
+    def _copy(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self.copier.copy(node, f"{self.name}/{node.name}", node.attrs, node.device)
+
+    def _inputs(self, node: Node) -> list[Output]:
+        """The inputs of a copy."""
+        inputs = [self._value(x) for x in node.inputs]
+        if role_of(node) is Role.MERGE and self._is_outermost(node):
+            return list(map(self._guarded, node.inputs, inputs))
+        return inputs
+
+    def _is_outermost(self, node: Node) -> bool:
+        return self._frames.of[node] is self._frames.root
 
     def _value(self, x: Output) -> Output:
         if x.node in self.part or x in self.copier.tensors:
@@ -277,3 +326,70 @@ class _RowLoop:
         return any(x.node in is_known for x in node.inputs) or any(
             item in self.part for item in node.controls
         )
+
+
+class _BatchLoop(_RowLoop):
+    """A loop that computes several rows in an iteration."""
+
+    def __init__(
+        self, graph: Graph, part: dict[Node, None], name: str, seed: Output, at_once: int
+    ) -> None:
+        super().__init__(graph, part, name, parallel_iterations=1)
+        self.at_once = at_once
+        self.batch = RowBatch(graph, part, seed, at_once, self._frames, self._enter_frame, name)
+        self._entered_inner: dict[tuple[Output, Frame], Output] = {}
+
+    def _enter_frame(self, x: Output, frame: Frame) -> Output:
+        """A tensor from outside, the same in all iterations of the copy of an inner loop."""
+        if frame.parent is None:
+            return self.enter(x)
+        key = x, frame
+        if key not in self._entered_inner:
+            outer = self._enter_frame(x, frame.parent)
+            like = self.copier.copies[frame.enters[0]].attrs
+            names = ("frame_name", "parallel_iterations")
+            attrs = {name: like[name] for name in names if name in like}
+            node = self.add("Enter", outer, is_constant=True, **attrs)
+            self._entered_inner[key] = node.output()
+        return self._entered_inner[key]
+
+    def start(self, rows: Output) -> Output:
+        """Add the counter; return the numbers of the rows of an iteration."""
+        self.rows, count = rows, self.constant(self.at_once)
+        first = self._count(rows, self.at_once)
+        self.row = self.add("FloorDiv", first, self.enter(count)).output()
+        rounded = self.add("AddV2", rows, self.constant(self.at_once - 1)).output()
+        self.iterations = self.add("FloorDiv", rounded, count).output()
+        offsets = self.enter(self.constant(range(self.at_once)))
+        return self.add("AddV2", first, offsets).output()
+
+    def stack(self, x: Output, shape: Output) -> Output:
+        """Collect a result of each row; the tensor of all, outside of the loop."""
+        count, value = self.constant([self.at_once]), self.batch.result(x, self._value(x))
+        stacked = self._stacked(value, self.row, self._concat(count, shape), self.iterations)
+        total = self.add("Mul", self.iterations, count).output()
+        flat = self.add("Reshape", stacked, self._concat(total, shape)).output()
+        # the last iteration has rows that do not exist
+        end = self.add("Reshape", self.rows, self.constant([1])).output()
+        return self.add("StridedSlice", flat, self.constant([0]), end, self.constant([1])).output()
+
+    def _concat(self, first: Output, second: Output) -> Output:
+        return self.add("ConcatV2", first, second, self.constant(0)).output()
+
+    def _add_copies(self) -> Collection[Node]:
+        computed = dict.fromkeys(filter(self.batch.is_computed, self.part))
+        self._copy(node for node in self.part if node not in computed)
+        sources = {node: [x.node for x in node.inputs if x.node in computed] for node in computed}
+        done = set[Node]()
+        for start in computed:
+            for node in postorder(start, sources.__getitem__, done):
+                values = list(map(self._value, node.inputs))
+                self.copier.copies[node] = self.batch.compute(node, values)
+                done.add(node)
+        return computed
+
+    def _inputs(self, node: Node) -> list[Output]:
+        inputs = super()._inputs(node)
+        return [
+            self.batch.input_value(node, *pair) for pair in zip(node.inputs, inputs, strict=True)
+        ]
