@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import graph_def
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.passes.derivatives import gradients
+from cfgraph.passes.jacobians import ROWS_IN_FLIGHT, jacobian
 from cfgraph.runtime.session import Session
 
 CHAINS = (1_000, 10_000, 100_000)
@@ -29,6 +31,8 @@ TINY = 20
 # a loop that runs again, and the numbers that it carries: 64 KiB
 ITERATIONS = 400
 VALUES = 16_384
+# the Jacobian of a recurrent network: steps, examples, inputs, and units
+RECURRENT = (20, 4, 24, 8)
 
 
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
@@ -42,6 +46,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     yield Row(f"gradient of {count:,} loops in a row", took * 1e6 / count, "µs a loop")
     yield from lstm(tf, tiny=tiny)
     yield from checkpointing(tiny=tiny)
+    yield from jacobians(tf, tiny=tiny)
 
 
 def compare_chain(tf: ModuleType | None, count: int) -> Row:
@@ -171,6 +176,72 @@ def _checkpointed_run(count: int, every: int | None) -> tuple[float, float]:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return took, peak / 2**20
+
+
+def jacobians(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+    """The Jacobian of a recurrent network by its inputs, and its memory by rows in flight."""
+    steps, batch, inputs, units = RECURRENT
+    random = np.random.default_rng(0)
+    values = [
+        (random.standard_normal(shape) / 3).astype(np.float32)
+        for shape in ((steps, batch, inputs), (inputs, units), (units, units))
+    ]
+    repeats, feeds = 1 if tiny else 7, {"x:0": values[0]}
+    work = f"Jacobian of an RNN, {steps} steps, {batch * units:,} x {values[0].size:,}"
+    for rows in (1, ROWS_IN_FLIGHT, batch * units):
+        graph = recurrent_network(*values)
+        ((name,),) = jacobian(graph, "y:0", "x:0", mode="reverse", rows_in_flight=rows)
+        session = Session(graph)
+        run = partial(session.run, [str(name)], feeds)
+        if rows == ROWS_IN_FLIGHT:
+            for pfor in (False, True):
+                peer = recurrent_peer(tf, *values, pfor=pfor) if tf else None
+                mine, took = alternating_times(run, peer, repeats)
+                budget = None if took is None or pfor else 1
+                theirs = None if took is None else took * 1e3
+                yield Row(work, mine * 1e3, "ms", theirs, budget)
+                work = "  against pfor"
+        run()
+        tracemalloc.start()
+        run()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        yield Row(f"  peak memory with {rows} rows in flight", peak / 2**20, "MiB")
+
+
+def recurrent_network(x: Any, w: Any, u: Any) -> Graph:
+    """A graph with the last state y of a recurrent network over the steps of x."""
+    b = Builder()
+    steps = b.placeholder("x", "float32", x.shape)
+    _, state = b.while_loop(
+        lambda i, h: b.Less(i, len(x)),
+        lambda i, h: (
+            b.AddV2(i, 1),
+            b.Tanh(b.AddV2(b.MatMul(b.GatherV2(steps, i, 0), w), b.MatMul(h, u))),
+        ),
+        (b.const(0), b.const(np.zeros((x.shape[1], len(u)), np.float32))),
+    )
+    b.Identity(state, name="y")
+    return b.graph
+
+
+def recurrent_peer(tf: ModuleType, x: Any, w: Any, u: Any, *, pfor: bool) -> Any:
+    """A run of TensorFlow's Jacobian of the same network."""
+    with tf.Graph().as_default() as graph:
+
+        @tf.function
+        def jacobian_of(steps: Any) -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(steps)
+                state = tf.zeros((x.shape[1], len(u)))
+                for i in tf.range(len(x)):
+                    state = tf.tanh(tf.matmul(steps[i], w) + tf.matmul(state, u))
+            return tape.jacobian(state, steps, experimental_use_pfor=pfor)
+
+        steps = tf.compat.v1.placeholder(tf.float32, x.shape)
+        result = jacobian_of(steps)
+    session = tf.compat.v1.Session(graph=graph)
+    return lambda: session.run(result, {steps: x})
 
 
 def saved_values(graph: Graph) -> int:
