@@ -93,6 +93,11 @@ class TapPrinter:
         self._functions = frozenset(graph.functions)
         self._calling_ops = {node.op for node in graph if function_calls(node.op).kind}
 
+    @property
+    def texts(self) -> list[str]:
+        """The patterns as texts, with complete names."""
+        return [pattern.text for pattern in self.patterns]
+
     def event(self, event: TraceEvent) -> None:
         """Print or collect the outputs of a tapped node."""
         patterns = self._known.get(event.node)

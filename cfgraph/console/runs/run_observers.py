@@ -397,7 +397,7 @@ class Observers:
         self.trace_file = TraceFile(saved, other_files) if saved else None
         try:
             self.html_page = (
-                page_type(html, source.path, options.tap, clock.virtual)
+                page_type(html, source.path, taps.texts if taps else (), clock.virtual)
                 if page_type and html
                 else None
             )
