@@ -425,6 +425,30 @@ def test_crumbs_lead_to_the_boxes_around_a_selection(page: Any) -> None:
     assert browser.value("document.getElementById('crumbs').hidden")
 
 
+def test_a_tap_by_the_end_of_a_name_is_on_the_page(page: Any, lstm: Path) -> None:
+    browser = page("run", lstm, "--feed", "keras_tensor=f32[1,6,4]:ones", "--tap", "mul_2")
+    assert browser.value("run.taps.map((tap) => tap.seen)") == [7]
+
+
+def test_long_names_are_shown_below_the_scope_that_they_share(page: Any, lstm: Path) -> None:
+    browser = page("run", lstm, "--feed", "keras_tensor=f32[1,6,4]:ones", "--tap", "*mul_2")
+    inner = browser.value("nodes.find((node) => node.name.endsWith('lstm_cell_1/mul_2')).name")
+    browser.value(f"pick('n' + numbers.get({inner!r}))")
+    assert text(browser, "#details h2") == "\u2026/sequential_1/lstm_1/while/lstm_cell_1/mul_2"
+    assert text(browser, "#details .below") == "below \u2026/sequential_1/lstm_1/while/:"
+    shown = text(browser, "#details")
+    for part in ("0 lstm_cell_1/Sigmoid_2:0", "Identity_4 input 0", "if live:Merge_3 & Less_1"):
+        assert part in shown
+    assert browser.value("document.querySelector('#details h2 a').title") == inner
+    crumbs = text(browser, "#crumbs").split(" \u203a ")
+    assert crumbs[-5:] == ["\u2026/while", "body", "\u2026/while", "lstm_cell_1", "mul_2"]
+    browser.value("showTab('values')")
+    assert text(browser, "#values .taps td") == "\u2026/lstm_1/while[0]"
+    browser.value("sorting.key = 'node'; showTimes()")
+    rows = browser.value("[...document.querySelectorAll('#totals td a')].map((a) => a.textContent)")
+    assert {"lstm_cell_1/mul_2", "LoopCond"} <= {*rows}
+
+
 def test_the_legend_is_open_until_it_is_closed_once(page: Any, browser: Chromium) -> None:
     opened = "document.getElementById('legend').open"
     page("show", GRAPHS / "counter.pb")

@@ -324,6 +324,7 @@ class _PictureBuilder:
 
 SCRIPTS: Final = (
     "model",
+    "names",
     "dot",
     "view",
     "save",

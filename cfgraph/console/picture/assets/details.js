@@ -14,7 +14,10 @@ function make(tag, given = {}, ...children) {
   return element;
 }
 
-const nodeLink = (n, text) => make("a", { href: `#node=${encodeURIComponent(nodes[n].name)}`, "data-node": n }, text ?? nodes[n].name);
+function nodeLink(n, text = nodes[n].name) {
+  const { name } = nodes[n];
+  return make("a", { href: `#node=${encodeURIComponent(name)}`, "data-node": n, title: text.includes(name) ? undefined : name }, text);
+}
 const dim = (text) => make("span", { class: "dim" }, text);
 
 const findingsOf = (() => {
@@ -34,8 +37,8 @@ function showCrumbs(id) {
   crumbs.hidden = !id;
   if (!id) return;
   const outer = id[0] === "n" ? around(nodes[number].group) : around(groups[number].parent);
-  const own = id[0] === "n" ? shortName(nodes[number]) : groups[number].label;
-  const links = outer.map((g) => (g === ROOT ? make("a", { "data-all": "true" }, model.title) : make("a", { "data-group": g }, groups[g].label)));
+  const own = id[0] === "n" ? shortName(nodes[number]) : groupLabel(number);
+  const links = outer.map((g) => (g === ROOT ? make("a", { "data-all": "true" }, model.title) : make("a", { "data-group": g, title: groups[g].label }, groupLabel(g))));
   crumbs.replaceChildren(...links.flatMap((link) => [link, dim(" › ")]), make("b", {}, own));
 }
 
@@ -57,29 +60,42 @@ function list(title, items) {
   return [make("h3", {}, title), make("ul", {}, ...items.slice(0, MANY).map((item) => make("li", {}, ...item)), ...rest)];
 }
 
+// the names below a common scope, after a line with the scope
+const below = (scope) => (scope ? [make("p", { class: "dim below" }, `below ${scope}:`)] : []);
+
 function whenText(node) {
   const when = whenOf(node);
   if (!when) return undefined;
   return when[0] === "sometimes" ? `if ${when[1]}` : when[0];
 }
 
-function aboutNode(n) {
+// the names that the panel has of a node, without those of long lists
+function namesNear(n) {
   const node = nodes[n];
+  const sources = [...(node.in || []).map((item) => (Array.isArray(item) ? item[0] : null)), ...(node.after || [])];
+  const near = [...sources, ...readers[n].slice(0, MANY).map((use) => use.node)].filter((one) => typeof one === "number");
+  return [...near.map((one) => nodes[one].name), ...((whenText(node) || "").match(NAME) || [])];
+}
+
+function aboutNode(n) {
+  const node = nodes[n], near = commonScope(namesNear(n));
   const sources = (node.in || []).map((item, slot) => {
     if (!Array.isArray(item)) return [`${slot} `, item];
     const [source, port] = item;
-    return [dim(`${slot} `), nodeLink(source, `${nodes[source].name}:${port}`), dim(` ${nodes[source].out?.[port] ?? ""}`)];
+    return [dim(`${slot} `), nodeLink(source, near.text(`${nodes[source].name}:${port}`)), dim(` ${nodes[source].out?.[port] ?? ""}`)];
   });
-  const controls = (node.after || []).map((one) => (typeof one === "number" ? [nodeLink(one, `^${nodes[one].name}`)] : [one]));
+  const linked = (one, sign = "") => nodeLink(one, near.text(`${sign}${nodes[one].name}`));
+  const controls = (node.after || []).map((one) => (typeof one === "number" ? [linked(one, "^")] : [one]));
   const link = model.links.filter((ends) => ends.includes(n));
   return [
-    make("h2", {}, nodeLink(n)),
+    make("h2", {}, nodeLink(n, foldedName(node.name))),
     make("p", {}, `${node.op} `, dim(model.ops[node.op].about.replaceAll("`", ""))),
     ...aboutDifference(node),
     make("p", { class: "paths" }, ...aboutPath(n)),
+    ...below(near.below),
     facts([
-      ["runs", whenText(node)],
-      ["frame", node.frame],
+      ["runs", near.text(whenText(node) ?? "")],
+      ["frame", cut(node.frame ?? "", LONG_NAME)],
       ["device", node.device],
       ...runFacts(n),
     ]),
@@ -88,8 +104,8 @@ function aboutNode(n) {
     ...list("after", controls),
     ...list("outputs", (node.out || []).map((type, port) => [dim(`${port} `), type])),
     ...list("read by", readers[n].filter((use) => !use.control).map((use) => [
-      nodeLink(use.node), dim(` input ${use.slot}${use.port ? `, from output ${use.port}` : ""}`)])),
-    ...list("before", readers[n].filter((use) => use.control).map((use) => [nodeLink(use.node, `^${nodes[use.node].name}`)])),
+      linked(use.node), dim(` input ${use.slot}${use.port ? `, from output ${use.port}` : ""}`)])),
+    ...list("before", readers[n].filter((use) => use.control).map((use) => [linked(use.node, "^")])),
     ...list("other end", link.map(([send, recv]) => [nodeLink(send === n ? recv : send)])),
     ...aboutValue(node.value),
     ...list("attributes", Object.entries(node.attrs || {}).map(([name, text]) => [dim(`${name} `), text])),
@@ -132,12 +148,18 @@ function aboutDifference({ status, changes = [] }) {
 function listDifferences() {
   return ["changed", "removed", "added"].flatMap((status) => {
     const which = nodes.flatMap((node, n) => (node.status === status ? [n] : []));
-    return list(`${which.length} ${status}`, which.map((n) => [nodeLink(n), dim(` ${nodes[n].op}`)]));
+    return nodeList(`${which.length} ${status}`, which, (n) => [dim(` ${nodes[n].op}`)]);
   });
 }
 
+// links to nodes, whose common scope is in the title
+function nodeList(title, which, more = () => []) {
+  const { below: scope, text } = commonScope(which.slice(0, MANY).map((n) => nodes[n].name));
+  return list(`${title}${scope && ` below ${scope}`}`, which.map((n) => [nodeLink(n, text(nodes[n].name)), ...more(n)]));
+}
+
 function groupLink(g) {
-  return make("a", { "data-group": g }, `${KINDS[groups[g].kind]} ${groups[g].label}`);
+  return make("a", { "data-group": g, title: groups[g].label }, `${KINDS[groups[g].kind]} ${groupLabel(g)}`);
 }
 
 function findingText(finding) {
@@ -167,7 +189,8 @@ function aboutGroup(g) {
     make("h2", {}, groups[g].label),
     make("p", {}, `${KINDS[groups[g].kind]}, ${members.length} nodes `, button),
     ...list("ops", counted(members.map((n) => nodes[n].op)).map(([op, count]) => [dim(`${count} `), op])),
-    ...list("holds", [...insides[g].groups.map((one) => [groupLink(one)]), ...insides[g].nodes.map((n) => [nodeLink(n)])]),
+    ...list("boxes", insides[g].groups.map((one) => [groupLink(one)])),
+    ...nodeList("nodes", insides[g].nodes),
   ];
 }
 

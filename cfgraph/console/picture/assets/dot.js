@@ -14,11 +14,6 @@ const MANY_EDGES = 400;
 // control characters are not drawn, and a NUL would end the string
 const escaped = (text) => text.replace(/[\x00-\x1f\x7f]/g, "\ufffd").replace(/\\/g, "\\\\").replace(/"/g, '\\"').replace(/&/g, "&amp;");
 
-function cut(text) {
-  if (text.length <= LONGEST) return text;
-  return `${text.slice(0, LONGEST / 2 - 1)}…${text.slice(-LONGEST / 2)}`;
-}
-
 function dotText({ boxOf, edges, shown }) {
   const lines = [
     "digraph {",
@@ -41,7 +36,7 @@ function inside(group, { boxOf, shown }, lines, indent) {
       continue;
     }
     const style = groups[g].kind === "device" ? "" : " style=rounded;";
-    lines.push(`${indent}subgraph cluster_g${g} { id=g${g}; class="${kindClass(g)}";${style} label="− ${escaped(cut(groups[g].label))}";`);
+    lines.push(`${indent}subgraph cluster_g${g} { id=g${g}; class="${kindClass(g)}";${style} label="− ${escaped(cut(groupLabel(g), LONGEST))}";`);
     inside(g, { boxOf, shown }, lines, `${indent}  `);
     lines.push(`${indent}}`);
   }
@@ -52,7 +47,7 @@ const kindClass = (g) => (groups[g].kind === "cluster" ? "launch" : groups[g].ki
 
 function closedLabel(g) {
   const { count } = insides[g], main = ["rest", "unchanged"].includes(groups[g].kind) ? "" : mainOp(g);
-  return `+ ${escaped(cut(groups[g].label))}\\n${main ? `${escaped(main)} · ` : ""}${count} node${count === 1 ? "" : "s"}${differenceText(g)}`;
+  return `+ ${escaped(cut(groupLabel(g), LONGEST))}\\n${main ? `${escaped(main)} · ` : ""}${count} node${count === 1 ? "" : "s"}${differenceText(g)}`;
 }
 
 // the op of a box with the largest matrix of weights, which names a layer best
@@ -76,7 +71,7 @@ function remembered(find) {
 
 function nodeText(n) {
   const node = nodes[n];
-  const name = cut(shortName(node));
+  const name = cut(shortName(node), LONGEST);
   const value = (node.attrs || {}).value;
   const constant = value && !node.in && value.length <= 24 ? value.replace(/^\S+/, "") : "";
   const op = node.op + constant;

@@ -67,6 +67,14 @@ function around(group) {
   return found;
 }
 
+// the label of a box without scopes that outer boxes have
+function groupLabel(g) {
+  const { label, parent } = groups[g], outer = around(parent).map((one) => groups[one].label).join("/");
+  const parts = label.split("/");
+  const from = parts.findIndex((_, at) => at < parts.length - 1 && `/${outer}/`.includes(`/${parts.slice(at).join("/")}/`));
+  return from < 0 ? label : [...parts.slice(0, from), "…", parts.at(-1)].join("/");
+}
+
 // a name without the prefix of its box
 function shortName(node) {
   const prefix = groups[node.group].prefix || "";

@@ -4,6 +4,7 @@ const run = model.run;
 const totals = new Map((run ? run.totals.node : []).map((row) => [row[0], row]));
 const busiestTotal = run ? greatest(run.totals.node.map((row) => row[3]), 1) : 1;
 const SHOWN_ROWS = 500;
+const LONG_FRAME = 24;
 
 const timeOf = (n) => totals.get(nodes[n].name)?.[3] ?? 0;
 const busiest = () => busiestTotal;
@@ -39,8 +40,9 @@ function showTimes() {
     class: at ? "right" : "", "aria-sort": at === column ? (down ? "descending" : "ascending") : undefined,
     onclick: () => sortBy(at),
   }, text + (at === column ? (down ? " ↓" : " ↑") : ""))));
+  const { below: scope, text } = commonScope(table.slice(0, MANY).map(([name]) => name));
   const body = table.slice(0, SHOWN_ROWS).map(([name, count, dead, total, share, mean, max]) => make("tr", {},
-    make("td", {}, nameCell(name)),
+    make("td", {}, nameCell(name, text)),
     ...[count, dead || "", timeText(total)].map((text) => make("td", { class: "right" }, String(text))),
     make("td", { class: "right share", style: `--part:${(share * 100).toFixed(2)}%` }, `${(share * 100).toFixed(1)} %`),
     ...[mean, max].map((ns) => make("td", { class: "right" }, timeText(ns)))));
@@ -49,12 +51,12 @@ function showTimes() {
   const rest = table.length > SHOWN_ROWS ? [make("p", { class: "dim" }, `and ${table.length - SHOWN_ROWS} more`)] : [];
   document.getElementById("times").replaceChildren(
     make("p", { class: "buttons" }, ...choice, dim(`${run.events} tokens in ${timeText(run.end)}, ${run.clock} clock`)),
-    make("table", { id: "totals" }, make("thead", {}, head), make("tbody", {}, ...body)), ...rest);
+    ...below(scope), make("table", { id: "totals" }, make("thead", {}, head), make("tbody", {}, ...body)), ...rest);
 }
 
-function nameCell(name) {
+function nameCell(name, text) {
   const n = sorting.key === "node" ? numbers.get(name) : undefined;
-  return n === undefined ? name : nodeLink(n);
+  return n === undefined ? text(name) : nodeLink(n, text(name));
 }
 
 function sortBy(column) {
@@ -75,13 +77,13 @@ function showValues() {
 
 function tensorLink(tensor) {
   const n = numbers.get(tensor.slice(0, tensor.lastIndexOf(":")));
-  return n === undefined ? tensor : nodeLink(n, tensor);
+  return n === undefined ? tensor : nodeLink(n, tensor.replace(nodes[n].name, foldedName(nodes[n].name)));
 }
 
 function tapped({ tensor, rows, seen }) {
   const head = make("tr", {}, ...["frame", "iteration", "type", "value"].map((text) => make("th", {}, text)));
   const body = rows.slice(0, SHOWN_ROWS).map(({ frame, iteration, type, text, dead }) => make("tr", {},
-    make("td", {}, frame), make("td", { class: "right" }, String(iteration)),
+    make("td", { title: frame }, cut(frame, LONG_FRAME)), make("td", { class: "right" }, String(iteration)),
     make("td", { class: "dim" }, type ?? ""), make("td", { class: "value" }, dead ? dim("dead") : text)));
   const label = seen > rows.length ? `the first ${rows.length} of ${seen} values` : `${seen} value${seen === 1 ? "" : "s"}`;
   const more = seen > body.length ? [make("p", { class: "dim" }, `the first ${body.length} of ${seen} values`)] : [];

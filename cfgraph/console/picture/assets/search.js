@@ -24,7 +24,7 @@ function showHits() {
   chosen = Math.min(chosen, Math.max(0, Math.min(found.length, MOST_HITS) - 1));
   hits.replaceChildren(
     ...found.slice(0, MOST_HITS).map((n, at) => make("li", { "data-node": n, class: at === chosen ? "at" : "" },
-      nodes[n].name, " ", make("small", {}, nodes[n].op))),
+      foldedName(nodes[n].name), " ", make("small", {}, nodes[n].op))),
     ...(found.length > MOST_HITS ? [make("small", {}, `and ${found.length - MOST_HITS} more`)] : []),
     ...(found.length || !search.value.trim() ? [] : [make("small", {}, "no node with this name or op")]),
   );

@@ -47,7 +47,7 @@ function showSums() {
     make("p", { id: "sum" }, `${count} token${count === 1 ? "" : "s"}, ${timeText(total)} in total`),
     ...sumTable("by device", sumBy((s) => run.devices[device[s]])),
     ...sumTable("by op", ops),
-    ...sumTable("by node", sumBy((s) => names[node[s]]), (name) => (numbers.has(name) ? nodeLink(numbers.get(name)) : name)),
+    ...sumTable("by node", sumBy((s) => names[node[s]]), (name) => (numbers.has(name) ? nodeLink(numbers.get(name), foldedName(name)) : name)),
   );
 }
 
