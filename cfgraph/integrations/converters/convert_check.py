@@ -20,7 +20,7 @@ from cfgraph.console.comparisons.diff_run import run_side_text
 from cfgraph.console.comparisons.run_options import comparison_options
 from cfgraph.console.graph_files import Source, read_graph, saved_model_contents
 from cfgraph.console.signatures import signature_names
-from cfgraph.errors import CfgraphError, RunTimeout, install_hint
+from cfgraph.errors import CfgraphError, RunTimeout, Unsupported, install_hint
 from cfgraph.integrations.converters.refusals import (
     FREEZE,
     FUNCTIONALIZE,
@@ -32,7 +32,7 @@ from cfgraph.integrations.converters.refusals import (
 from cfgraph.integrations.tensorflow.mode_comparison import ModeUnsupported, compare_modes
 from cfgraph.integrations.tensorflow.modes import CONVERTER_MODES
 from cfgraph.integrations.tensorflow.processes import DEFAULT_SECONDS, ModePool
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import check_deadline
@@ -118,14 +118,21 @@ def _gap_text(gap: ValueMismatch) -> str:
 def _without_variables(graph: Graph, options: ComparisonRunOptions) -> Graph:
     """The graph, or one with constants for the variables that its run starts from.
 
-    A converter does that for a SavedModel.
+    A converter does that for a SavedModel. Raises Unsupported if a variable remains.
     """
-    roots = [graph.tensor(name).node for name in options.fetches]
-    if options.setting.state is None or not any(map(is_variable, ancestors(graph, roots))):
+    if _first_variable(graph, options.fetches) is None:
         return graph
     frozen = copy_graph(graph)
     freeze(frozen, options.setting.state, outputs=options.fetches)
+    node = _first_variable(frozen, options.fetches)
+    if node is not None:
+        raise Unsupported(f"{node.name} is a variable without a constant value", node=node)
     return frozen
+
+
+def _first_variable(graph: Graph, fetches: Sequence[str]) -> Node | None:
+    roots = [graph.tensor(name).node for name in fetches]
+    return next((node for node in ancestors(graph, roots) if is_variable(node)), None)
 
 
 class ConvertCheckSummary(Record):

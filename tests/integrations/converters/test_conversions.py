@@ -99,3 +99,13 @@ def test_a_merge_of_three_converts_after_it_is_functionalized(target: str, conve
     assert document["conversion"]["result"] == {"lite": "refused", "onnx": "differs"}[target]
     (mending,) = document["commands"]
     assert mending["conversion"] == {"result": "agrees", "message": None, "fetches": ["y:0"]}
+
+
+def test_variables_of_a_saved_model_are_constants_of_its_conversion(
+    stand_in: None, command: Any, fixtures: Path
+) -> None:
+    options = ("--for", "onnx", "--json", "--cases=1")
+    done = command("convert-check", fixtures / "saved_model", *options)
+    conversion = json.loads(done.out)["result"]["conversion"]
+    assert conversion["result"] == "differs", "the stand-in returns 3"
+    assert conversion["fetches"]
