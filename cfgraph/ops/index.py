@@ -41,7 +41,7 @@ FAMILIES: Final = {
         "_Send _SwitchN _XlaMerge"
     ),
     "convolution": (
-        "Conv2D Conv2DBackpropFilter Conv2DBackpropFilterV2 Conv2DBackpropInput "
+        "Conv Conv2D Conv2DBackpropFilter Conv2DBackpropFilterV2 Conv2DBackpropInput "
         "Conv2DBackpropInputV2 Conv3D Conv3DBackpropFilter Conv3DBackpropFilterV2 "
         "Conv3DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNative "
         "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput"
@@ -115,6 +115,7 @@ FAMILIES: Final = {
     "images": "DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg DecodePng",
     "incomplete_gamma": "Igamma IgammaGradA Igammac RandomGammaGrad",
     "inplace": "InplaceAdd InplaceSub InplaceUpdate",
+    "isotonic_regression": "IsotonicRegression",
     "linear_solve": (
         "BandedTriangularSolve BatchMatrixSolve BatchMatrixSolveLs BatchMatrixTriangularSolve "
         "MatrixSolve MatrixSolveLs MatrixTriangularSolve TridiagonalMatMul TridiagonalSolve"
@@ -213,7 +214,7 @@ FAMILIES: Final = {
         "RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt StatelessMultinomial "
         "TruncatedNormal"
     ),
-    "ranges": "Empty Fill LinSpace OneHot Range",
+    "ranges": "Empty Fill LinSpace OneHot Range SobolSample",
     "reduction": "All Any ArgMax ArgMin EuclideanNorm Max Mean Min Prod Sum",
     "rejection_samplers": (
         "StatelessRandomBinomial StatelessRandomGammaV2 StatelessRandomGammaV3 "

@@ -17,13 +17,13 @@ CASES = recorded.cases(recorded.KERNELS)
 # a new kernel leaves this list
 WITHOUT_KERNEL = """
 AccumulatorNumAccumulated AddManySparseToTensorsMap AddSparseToTensorsMap Barrier BarrierClose
-BarrierInsertMany BarrierReadySize BarrierTakeMany CSRSparseMatrixComponents CSRSparseMatrixToDense
-ConsumeMutexLock Conv DenseToCSRSparseMatrix EncodeJpeg EncodePng IsotonicRegression MapClear
+BarrierInsertMany BarrierReadySize BarrierTakeMany CSRSparseMatrixComponents
+CSRSparseMatrixToDense ConsumeMutexLock DenseToCSRSparseMatrix EncodeJpeg EncodePng MapClear
 MapIncompleteSize MapPeek MapSize MapStage MapUnstage MapUnstageNoKey MutexLock MutexV2
 OrderedMapStage ResourceAccumulatorApplyGradient ResourceAccumulatorNumAccumulated
 ResourceAccumulatorSetGlobalStep ResourceAccumulatorTakeGradient ResourceConditionalAccumulator
-SobolSample SparseAccumulatorApplyGradient SparseAccumulatorTakeGradient
-SparseConditionalAccumulator TakeManySparseFromTensorsMap
+SparseAccumulatorApplyGradient SparseAccumulatorTakeGradient SparseConditionalAccumulator
+TakeManySparseFromTensorsMap
 """.split()  # noqa: SIM905
 # cases whose values TensorFlow does not define, and why
 UNDEFINED = {

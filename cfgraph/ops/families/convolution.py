@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Final
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.kernels.array_namespace import in_float32
 from cfgraph.ops.kernels.convolution_products import convolve, convolve_filter, convolve_input
 from cfgraph.ops.kernels.sliding_window import (
@@ -20,7 +20,7 @@ from cfgraph.ops.kernels.sliding_window import (
 )
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
-from cfgraph.ops.opdef.op import Dims, Op, OpError
+from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 
@@ -107,7 +107,7 @@ class Convolution(Op, abstract=True):
     @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
         # image, output, and filter (the smallest) cost the same in all three directions
-        tensors = [dims for dims in (*inputs, *outputs) if len(dims) == cls.rank]
+        tensors = [dims for dims in (*inputs, *outputs) if len(dims) >= cls.rank]
         window = min(tensors, key=prod, default=())
         return 2.0 * max(map(prod, tensors), default=0) * prod(window[:-1])
 
@@ -259,6 +259,67 @@ class Conv2D(ConvolutionForward):
     """2-D convolution (cross-correlation) of a batch of images with filters."""
 
     attrs = _ATTRS_2D_INT
+
+
+class Conv(ConvolutionForward):
+    """2-D or 3-D convolution of images, which may have several batch dimensions or none."""
+
+    attrs = (
+        "T: {float16, bfloat16, float32, float64, int32}, strides: list(int), "
+        "padding: {'SAME', 'VALID', 'EXPLICIT'}, explicit_paddings: list(int) = [], "
+        "data_format: {'CHANNELS_FIRST', 'CHANNELS_LAST'} = 'CHANNELS_LAST', "
+        "dilations: list(int) = [], batch_dims: int = 1, groups: int = 1"
+    )
+    gradient = None  # type: ignore[assignment]
+
+    @classmethod
+    def layout(cls, node: Node) -> ImageLayout:
+        """Layout of an image with one batch dimension, of the rank that the strides have."""
+        rank = len(node.attr("strides"))
+        if rank not in (4, 5):
+            raise OpError(f"an image has 2 or 3 spatial dimensions, got {rank} strides")
+        is_last = node.attr("data_format") == b"CHANNELS_LAST"
+        return ImageLayout(rank, rank - 1 if is_last else 1)
+
+    @classmethod
+    def batch_rank(cls, node: Node) -> int:
+        """The number of batch dimensions. Raises OpError if the node has groups."""
+        if node.attr("groups") != 1:
+            raise OpError(f"groups of channels are not supported, got {node.attr('groups')}")
+        return int(node.attr("batch_dims"))
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        convolve_batch = super().bind(node, xp)
+        layout, count = cls.layout(node), cls.batch_rank(node)
+
+        def convolve_batches(x: Any, w: Any) -> Any:
+            batch, image = x.shape[:count], x.shape[count:]
+            if len(batch) != count or len(image) != layout.rank - 1:
+                raise OpError(
+                    f"the image must have {count} batch dimensions and {layout.rank - 1} others: "
+                    f"{list(x.shape)}"
+                )
+            if not w.size:
+                raise OpError(_EMPTY_FILTER)
+            depth = image[layout.channel - 1]
+            if w.ndim == layout.rank and w.shape[-2] != depth:
+                raise OpError(
+                    f"Input depth must be equal to filter depth: {depth} vs {w.shape[-2]}"
+                )
+            y = convolve_batch(x.reshape((prod(batch), *image)), w)
+            return y.reshape((*batch, *y.shape[1:]))
+
+        return convolve_batches
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        dims, count = context.inputs[0].dims, cls.batch_rank(context.node)
+        if dims is None:
+            return [UNKNOWN_SHAPE]
+        inputs = (Shape((None, *dims[count:])), context.inputs[1])
+        (pooled,) = super().shape(InferenceContext(context.node, inputs, context.value))
+        return [Shape((*dims[:count], *pooled[1:]))]
 
 
 class Conv2DBackpropInput(ConvolutionInputGradient):

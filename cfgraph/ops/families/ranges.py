@@ -1,11 +1,11 @@
-"""Generated tensors: Fill, Empty, Range, LinSpace, OneHot."""
+"""Generated tensors: Fill, Empty, Range, LinSpace, OneHot, SobolSample."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve, reserve_array
-from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -23,6 +23,10 @@ from cfgraph.ops.opdef.shape_functions import (
     static_axis,
     static_int,
 )
+
+# those of TensorFlow
+_MAX_SOBOL_DIMENSIONS: Final = 21_200
+_SOBOL_BITS: Final = 31
 
 
 class Fill(Op):
@@ -254,3 +258,48 @@ class OneHot(Op):
         return [Shape((*indices.dims[:position], depth, *indices.dims[position:]))]
 
     gradient = staticmethod(no_gradient)
+
+
+class SobolSample(Op):
+    """Consecutive points of the Sobol sequence after the origin, in the unit cube."""
+
+    signature = "dim: int32, num_results: int32, skip: int32 -> samples: dtype"
+    attrs = "dtype: {float32, float64} = float32"
+    placement = HostPlacement(host_only=True)
+
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, dim: Any, count: Any, skip: Any) -> Any:
+        for name, value, low in (("dim", dim, 1), ("num_results", count, 1), ("skip", skip, 0)):
+            if value.ndim:
+                raise OpError(f"{name} must be a scalar, got shape {list(value.shape)}")
+            if value < low:
+                raise OpError(f"{name} must be at least {low}, got {value}")
+        if dim > _MAX_SOBOL_DIMENSIONS:
+            raise OpError(f"dim must be at most {_MAX_SOBOL_DIMENSIONS}, got {dim}")
+        first, last = int(skip) + 1, int(skip) + int(count)
+        if last >= np.iinfo(np.int32).max:
+            raise OpError(f"num_results+skip must be less than {np.iinfo(np.int32).max}")
+        reserve_array((int(count), int(dim)), 8)
+        points = _sobol_points(int(dim), first, last) * 2.0**-_SOBOL_BITS
+        return points.astype(dtype.numpy)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        dim, count, _ = (static_int(context, slot) for slot in range(3))
+        return [Shape((count, dim))]
+
+
+def _sobol_points(dim: int, first: int, last: int) -> Any:
+    """The points of the sequence from one number to another, as integers.
+
+    A point differs from the one before by the direction of the lowest bit that its number sets.
+    """
+    from scipy.stats.qmc import Sobol
+
+    directions = Sobol(dim, scramble=False, bits=_SOBOL_BITS)._sv.T
+    gray = first ^ first >> 1
+    numbers = np.arange(first + 1, last + 1)
+    steps = directions[np.log2(numbers & -numbers).astype(np.int64)]
+    is_set = [bool(gray >> bit & 1) for bit in range(_SOBOL_BITS)]
+    start = np.bitwise_xor.reduce(directions[is_set], 0, keepdims=True)
+    return np.bitwise_xor.accumulate(np.concatenate([start, steps]), 0)

@@ -213,7 +213,48 @@ DILATION = [
     case("Dilation2D", [X, W[..., :2]], DILATE, error=True),
     case("Dilation2D", [X[0], W], DILATE, error=True),
 ]
-CASES = CONV2D + ERRORS + DEPTHWISE + CONV3D + DILATION
+
+
+def of_any_rank(image, window, strides, padding="VALID", dtype=F32, filters=2, **attrs):
+    """A convolution by the op of all ranks; the window ends with the depth."""
+    x, w = whole(*image, dtype=dtype), whole(*window, filters, dtype=dtype)
+    error = attrs.pop("error", False)
+    return case("Conv", [x, w], {"strides": strides, "padding": padding, **attrs}, error=error)
+
+
+ONES = [1, 1, 1, 1]
+PADS = [0, 0, 1, 2, 2, 1, 0, 0]
+ANY_RANK = [
+    *(
+        of_any_rank((2, 5, 6, 3), (2, 3, 3), ONES, p, t)
+        for p in ("SAME", "VALID")
+        for t in (F32, F64, F16, BF16, I32)
+    ),
+    *(
+        of_any_rank((2, 4, 5, 6, 3), (2, 1, 3, 3), [1, 1, 2, 1, 1], p, t)
+        for p in ("SAME", "VALID")
+        for t in (F32, F64, F16, BF16)
+    ),
+    of_any_rank((2, 7, 6, 3), (2, 2, 3), [1, 2, 2, 1], "SAME", dilations=[1, 2, 2, 1]),
+    of_any_rank((2, 7, 6, 3), (2, 2, 3), [1, 1, 3, 1], "SAME"),
+    of_any_rank((2, 7, 6, 3), (2, 2, 3), ONES, "EXPLICIT", explicit_paddings=PADS),
+    of_any_rank((2, 2, 5, 6, 3), (2, 2, 3), ONES, batch_dims=2),
+    of_any_rank((2, 1, 2, 4, 5, 6, 3), (2, 2, 2, 3), [1] * 5, batch_dims=3),
+    of_any_rank((5, 6, 3), (2, 2, 3), ONES, batch_dims=0),
+    of_any_rank((0, 5, 6, 3), (2, 2, 3), ONES),
+    *(
+        of_any_rank((2, 5, 6, 3), (2, 2, 3), s, error=True)
+        for s in ([1, 1], [1] * 5, [2, 1, 1, 1], [1, 1, 1, 2])
+    ),
+    of_any_rank((2, 5, 6, 3), (2, 3), ONES, error=True),
+    of_any_rank((2, 5, 3), (2, 3), [1, 1, 1], error=True),
+    of_any_rank((2, 5, 6, 3), (2, 2, 1), ONES, filters=3, error=True),
+    of_any_rank((2, 5, 6, 3), (2, 2, 3), ONES, filters=0, error=True),
+    of_any_rank((2, 5, 6, 3), (2, 2, 1), ONES, filters=3, groups=3, error=True),
+    of_any_rank((2, 5, 6, 3), (2, 2, 3), ONES, batch_dims=2, error=True),
+    of_any_rank((2, 5, 6, 3), (2, 2, 3), ONES, dilations=[2, 2], error=True),
+]
+CASES = CONV2D + ERRORS + DEPTHWISE + CONV3D + DILATION + ANY_RANK
 WITHOUT_CASE = {
     "Conv2DBackpropInputV2": "TensorFlow has no kernel",
     "Conv2DBackpropFilterV2": "TensorFlow has no kernel",
@@ -229,4 +270,5 @@ OUR_GRADIENT = dict.fromkeys(
     "TensorFlow has none of this version",
 )
 NO_GRADIENT = {f"Dilation2DBackprop{to}": "as in TensorFlow" for to in ("Input", "Filter")}
+NO_GRADIENT |= {"Conv": "as in TensorFlow"}
 NO_SECOND = {"Dilation2D": "its gradients have none"}

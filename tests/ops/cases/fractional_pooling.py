@@ -86,7 +86,12 @@ POOLS = [
     ),
     *(pooled(op, odd_image(), (1, 2, 2, 1)) for op in OPS),
     *(
-        case(op, [image(2, 9, 8, 1)], {"pooling_ratio": [1.0, 1.5, 2.0, 1.0], **a}, compare="shape")
+        case(
+            op,
+            [image(2, 9, 8, 1, dtype=I32)],
+            {"pooling_ratio": [1.0, 1.5, 2.0, 1.0], **a},
+            compare="shape",
+        )
         for op in OPS
         for a in ({}, {"deterministic": True}, {"pseudo_random": True})
     ),
@@ -128,3 +133,5 @@ CASES = POOLS + GRADIENTS
 NO_GRADIENT = dict.fromkeys(
     ("FractionalMaxPoolGrad", "FractionalAvgPoolGrad"), "TensorFlow has none"
 )
+# of regions that begin with NaN, or hold only infinity
+FAILS = {"FractionalMaxPool": ("tensor_out_dup is not the same as tensor_out",)}

@@ -213,6 +213,23 @@ MADE = [
         )
     ),
     case("LinSpace", [F32(0), F32(1), I32(0)], error=True),
+    *(
+        case("SobolSample", [I32(dim), I32(count), I32(skip)], {"dtype": t})
+        for t in (F32, np.float64)
+        for dim, count, skip in ((1, 1, 0), (7, 50, 0), (30, 9, 7), (2, 5, 6), (21_200, 2, 12_345))
+    ),
+    case("SobolSample", [I32(3), I32(4), I32(2**30 - 6)]),
+    *(
+        case("SobolSample", [I32(dim), I32(count), I32(skip)], error=True)
+        for dim, count, skip in (
+            (0, 1, 0),
+            (21_201, 1, 0),
+            (1, 0, 0),
+            (1, 1, -1),
+            (1, 9, 2**31 - 10),
+            ([1], 1, 0),
+        )
+    ),
     case("LinSpace", [F32(0), F32(1), I32(-1)], error=True),
     case("LinSpace", [F32([0]), F32(1), I32(2)], error=True),
     *(
