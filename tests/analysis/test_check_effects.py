@@ -219,17 +219,10 @@ def test_the_predicate_of_the_next_iteration_is_an_order() -> None:
     assert races(VARIABLE, text.replace("Less(m, bound)", "Less(m, m2)")) == []
 
 
-SIDES_OF_A_LOOP = """
-    zero = Const() {dtype=float32, value=float32[]:0}
-    e = Enter(zero) {frame_name="loop"}
-    h = Enter(v) {frame_name="loop", is_constant=true}
-    bound = Enter(x) {frame_name="loop", is_constant=true}
+SIDES_OF_A_LOOP = (
+    LOOP.partition("    more =")[0]
+    + """
     side = Enter(p) {frame_name="loop", is_constant=true}
-    m = Merge(e, n)
-    less = Less(m, bound)
-    c = LoopCond(less)
-    s = Switch(m, c)
-    i = Identity(s:1)
     early = Less(i, zero_in)
     zero_in = Const(^i) {dtype=float32, value=float32[]:1}
     way = Switch(i, PREDICATE)
@@ -242,6 +235,7 @@ SIDES_OF_A_LOOP = """
     out = Exit(s)
     y = Neg(out)
 """
+)
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,20 @@ def cases(path: Path = ARCHIVE) -> tuple[dict[str, Any], ...]:
 def parameters(
     kind: str, is_chosen: Callable[[dict[str, Any]], bool] = lambda case: True
 ) -> list[Any]:
-    """The chosen cases of a kind as parameters of tests, without those tagged `host`."""
+    """The chosen cases of a kind as parameters of tests, without those tagged `host`.
+
+    Those of large graphs, which take as long as dozens of others, are slow.
+    """
     return [
-        pytest.param(case, id=case["id"])
+        pytest.param(case, id=case["id"], marks=[pytest.mark.slow] if _is_large(case) else [])
         for case in cases()
         if case["kind"] == kind and "host" not in case["tags"] and is_chosen(case)
     ]
+
+
+def _is_large(case: dict[str, Any]) -> bool:
+    entries = [f"graphs/{run['graph']}.pb" for run in case.get("runs", [case])]
+    return any(_holder(entry).getinfo(entry).file_size > 100 << 10 for entry in entries)
 
 
 def run_arguments(run: dict[str, Any]) -> tuple[list[str], dict[str, Any], list[str]]:

@@ -343,12 +343,12 @@ def assert_exact(seed: int) -> None:
         np.testing.assert_allclose(values[-count:], second @ weights, 1e-7, 1e-9 * scale)
 
 
-@pytest.mark.parametrize("seed", [0, 5, 6])
+@pytest.mark.parametrize("seed", [5, 6])
 def test_derivatives_of_a_random_program_are_exact(seed: int) -> None:
     assert_exact(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", in_sweep(range(100, 120)))
+@pytest.mark.parametrize("seed", in_sweep([0, *range(100, 120)]))
 def test_derivatives_of_many_random_programs_are_exact(seed: int) -> None:
     assert_exact(seed)

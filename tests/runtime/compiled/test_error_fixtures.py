@@ -16,7 +16,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import limited
 from tests.runtime.compiled.agreement import ENGINES, described, disagreement
-from tests.sampled import sampled
+from tests.sampled import in_sweep, sampled
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 FILES = sorted(
@@ -25,6 +25,8 @@ FILES = sorted(
     for file in (FIXTURES / folder).iterdir()
     if file.suffix in (".graph", ".pb", ".gz")
 )
+SMALL = [name for name in FILES if not name.endswith(".gz")]
+LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in FILES if name not in SMALL]
 _FED = ("bool", "int", "uint", "float", "complex")
 _MAX_MEMORY = 64 << 20
 _LIMITS: dict[str, Any] = {"max_iterations": 5, "timeout": 60}
@@ -60,7 +62,7 @@ def placeholders(graph: Graph, count: int) -> dict[str, Any]:
     return feeds
 
 
-@pytest.mark.parametrize("name", sampled(FILES, 3))
+@pytest.mark.parametrize("name", sampled(SMALL, 3) + in_sweep(LARGE))
 def test_both_engines_agree(name: str) -> None:
     with limited(max_memory=_MAX_MEMORY):
         for count in (1, 3):
