@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tests.runtime.graphs import loop
+
 A, B, C = (f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(3))
 _NAMES = {"A": A, "B": B, "C": C}
 
@@ -47,23 +49,12 @@ def _key(source: str, destination: str, name: str) -> str:
 
 def counting(parallel: int = 10) -> str:
     """A loop on A that counts to `n`, its addition on B."""
-    a = """
-n = Placeholder() {dtype=int32, shape=[]}
-zero = Const() {dtype=int32, value=int32[]:0}
-enter = Enter(zero) {frame_name="loop", parallel_iterations=PARALLEL}
-limit = Enter(n) {frame_name="loop", is_constant=true, parallel_iterations=PARALLEL}
-merge = Merge(enter, next)
-less = Less(merge, limit)
-cond = LoopCond(less)
-switch = Switch(merge, cond)
-body = Identity(switch:1)
-s_cond = _Send(cond) {SEND A->B cond}
-s_body = _Send(body) {SEND A->B body}
-add = _Recv(^merge) {RECV B->A sum int32}
-next = NextIteration(add)
-exit = Exit(switch)
-out = Identity(exit)
-""".replace("PARALLEL", str(parallel))
+    a = loop(parallel).replace(
+        "one = Const(^body) {dtype=int32, value=int32[]:1}\nadd = AddV2(body, one)",
+        "s_cond = _Send(cond) {SEND A->B cond}\n"
+        "s_body = _Send(body) {SEND A->B body}\n"
+        "add = _Recv(^merge) {RECV B->A sum int32}",
+    )
     b = (
         control_loop("B", "r_cond", parallel=parallel)
         + """
