@@ -145,8 +145,8 @@ def _explain_message(message: str, json: bool, color: Color) -> bool:
     out = page(color)
     out.heading(found.title, found.page)
     out.line()
-    for line in found.text.split("\n"):
-        out.line(line)
+    for text, is_paragraph in found.blocks():
+        (out.paragraph if is_paragraph else out.line)(text)
     return True
 
 

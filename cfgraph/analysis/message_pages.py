@@ -12,7 +12,7 @@ from cfgraph.analysis.findings import documentation_address
 
 _INDEX: Final = "README.md"
 _WORD: Final = re.compile(r"[a-z]{2,}")
-_LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+_LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])+)\]\([^)]*\)")
 # a part of a text, with this share of the words of a title, is about it
 _LEAST_SHARE: Final = 0.8
 # words that identify a page, of a text that is no part of it
@@ -26,6 +26,19 @@ class MessagePage:
     title: str
     page: str
     text: str
+
+    def blocks(self) -> Iterator[tuple[str, bool]]:
+        """Paragraphs, each in one line, and all other lines; true for a paragraph."""
+        paragraph, is_code = list[str](), False
+        for line in [*self.text.split("\n"), ""]:
+            is_fence = line.startswith("```")
+            if not (is_code or is_fence or line[:1] in ("", "#", "|", "-")):
+                paragraph.append(line)
+                continue
+            if paragraph:
+                yield " ".join(paragraph), True
+            paragraph, is_code = [], is_code != is_fence
+            yield line, False
 
 
 def find_message_page(message: str) -> MessagePage | None:

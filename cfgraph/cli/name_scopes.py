@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -21,6 +21,9 @@ _FUNCTION_SCOPE: Final = re.compile(r"cond|body|then|else|branch\d+")
 # characters that a common scope must save, and that a table without it must have in a name
 _LEAST_SAVED: Final = 60
 _LEAST_LENGTH: Final = 40
+# scopes at the end of a long name, and characters of others that must be left out
+_SHOWN_SCOPES: Final = 2
+_LEAST_LEFT_OUT: Final = 20
 # share of the names that a common scope must have
 _LEAST_SHARE: Final = 0.75
 
@@ -73,7 +76,7 @@ def common_scope(texts: Iterable[str]) -> CommonScope:
         return CommonScope("", {})
     candidates = [_below_folded_scope(names), _below_outer_scope(names), ("", {})]
     for scope, rests in sorted(candidates, key=lambda item: -_saved(*item)):
-        shown = {name: rests.get(name) or _abbreviated(name) for name in names}
+        shown = _distinct({name: rests.get(name) or _abbreviated(name) for name in names}, rests)
         is_clear = len(set(shown.values())) == len(shown)
         is_common = not scope or len(rests) >= _LEAST_SHARE * len(names)
         if is_clear and is_common and _saved(scope, shown) >= _LEAST_SAVED:
@@ -81,10 +84,26 @@ def common_scope(texts: Iterable[str]) -> CommonScope:
     return CommonScope("", {})
 
 
+def _distinct(shown: Mapping[str, str], below: Container[str]) -> dict[str, str]:
+    """Names as they are printed, complete where two that are not below a scope would be equal."""
+    counts = Counter(shown.values())
+    return {
+        name: name if counts[text] > 1 and name not in below else text
+        for name, text in shown.items()
+    }
+
+
 def _abbreviated(name: str) -> str:
-    """A name with its outermost scope and without those that its innermost function repeats."""
-    folded = folded_name(name)
-    return f"{name.partition('/')[0]}/{folded}" if folded.outer else name
+    """A name with its outermost scope, and without inner ones that a function repeats.
+
+    Of a long name without such a function, only the last two scopes remain.
+    """
+    folded, outermost = folded_name(name), name.partition("/")[0]
+    if folded.outer:
+        return f"{outermost}/{folded}"
+    end = "/".join(name.rsplit("/", _SHOWN_SCOPES)[1:])
+    short = f"{outermost}/{ELLIPSIS}/{end}"
+    return short if len(name) - len(short) >= _LEAST_LEFT_OUT else name
 
 
 class NameHeadings:

@@ -62,6 +62,17 @@ def test_every_page_is_found_by_its_title(command: Command, root: Path) -> None:
     assert [page["title"] for page in found] == titles
 
 
+def test_a_page_is_folded_to_the_terminal_and_has_no_links(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = command("explain", "an empty array", "--color", "never", terminal=True)
+    texts, codes = done.out.split("```")[::2], done.out.split("```")[1::2]
+    assert max(len(line) for text in texts for line in text.splitlines()) <= 80
+    assert "  hint: on the path loss ← dropout, let loss read merge:0, which joins" in codes[0]
+    assert "](" not in done.out
+
+
 def test_other_words_are_still_codes_or_errors(command: Command) -> None:
     assert command("explain", "race").lines[0].startswith("CFG225")
     assert command("explain", "no such thing anywhere").code == 2

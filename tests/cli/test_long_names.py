@@ -63,6 +63,23 @@ def test_two_calls_of_a_function_are_distinct(command: Command, lowered: Path) -
     assert command("show", lowered, "--node", names[1]).lines[0].startswith(LOOP)
 
 
+def test_loops_of_two_calls_are_distinct_and_can_be_pasted(command: Command, lowered: Path) -> None:
+    done = command("show", lowered, "--frames")
+    names = [line.split()[0] for line in done.lines[1:]]
+    assert names == [f"StatefulPartitionedCall/…/{LOOP[-12:]}", f"{CALL}/…/{LOOP[-12:]}"]
+    assert command("explain", lowered, names[1]).lines[0].startswith(f"/{LOOP}  loop")
+
+
+def test_a_difference_has_names_below_their_scope(
+    command: Command, lstm: Path, lowered: Path
+) -> None:
+    done = command("diff", lstm, lowered)
+    scope = f"{CALL.removesuffix('_1')}/StatefulPartitionedCall/sequential_1/lstm_1/"
+    assert f"+ below {scope}:" in done.lines
+    assert "+ while/Merge = Merge(while/Enter, while/NextIteration) {N=2}" in done.lines
+    assert f"+ {scope}while/Merge = Merge(" in command("diff", lstm, lowered, "--full").out
+
+
 def test_json_and_tsv_have_complete_names(command: Command, lowered: Path) -> None:
     name = f"{LOOP}/body/sequential_1/lstm_1/while/lstm_cell_1/mul_2"
     for format in ("json", "tsv"):

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.cli.json_output import partial_document, print_document
+from cfgraph.cli.name_scopes import CommonScope, common_scope
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Page, page
 from cfgraph.cli.transform_options import STDIN, ComparedRuns
@@ -158,22 +159,29 @@ class _DiffPrinter:
         """Print the nodes that differ."""
         self.several("-", delta.removed, self.node)
         self.several("+", delta.added, self.node)
-        for item in self.capped("~", delta.changed):
+        for item in self.capped("~", self.shown(delta.changed), len(delta.changed)):
             self.changed(item)
         if delta.reordered and self.indent:
             self.out.line(f"{self.indent}different node order", "dim")
 
     def several(self, sign: str, items: Sequence[Any], describe: Callable[[Any], str]) -> None:
-        """Print one line per item, each preceded by a sign."""
-        for item in self.capped(sign, items):
-            self.out.line(f"{self.indent}{sign} {describe(item)}", _STYLES[sign])
+        """Print one line per item, each preceded by a sign, long names below a common scope."""
+        texts = [describe(item) for item in self.shown(items)]
+        common = CommonScope("", {}) if self.full else common_scope(texts)
+        if common.scope:
+            self.out.line(f"{self.indent}{sign} below {common.scope}:", "dim")
+        for text in self.capped(sign, texts, len(items)):
+            self.out.line(f"{self.indent}{sign} {common.text(text)}", _STYLES[sign])
 
-    def capped(self, sign: str, items: Sequence[Any]) -> Iterator[Any]:
-        """Yield the first items, then print the number of the rest."""
-        shown = items if self.full else items[:MAX_SHOWN]
+    def shown(self, items: Sequence[Any]) -> Sequence[Any]:
+        """The items that are printed."""
+        return items if self.full else items[:MAX_SHOWN]
+
+    def capped(self, sign: str, shown: Sequence[Any], count: int) -> Iterator[Any]:
+        """Yield the first of some items, then print the number of the rest."""
         yield from shown
-        if len(items) > len(shown):
-            more = len(items) - len(shown)
+        if count > len(shown):
+            more = count - len(shown)
             self.out.line(f"{self.indent}{sign} and {more} more{self.hint}", "dim")
 
     def node(self, node: Node) -> str:

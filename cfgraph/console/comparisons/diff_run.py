@@ -60,7 +60,7 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
     for notice in delta.notices:
         _print_notice(out, notice)
     for name in delta.missing:
-        out.line(f"{name}: missing in B", "red")
+        out.line(out.wrapped(f"{name}: missing in B"), "red")
     if not delta:
         out.line(f"no differences: {_agreement_text(delta)}", "green")
         return
@@ -116,7 +116,7 @@ def _agreement_text(delta: RunDiff) -> str:
 
 
 def _print_difference(out: Page, gap: ValueMismatch) -> None:
-    out.line(f"{gap.what}: {gap.message}", "red")
+    out.line(out.wrapped(f"{gap.what}: {gap.message}"), "red")
     _print_sides(out, gap.before, gap.after)
 
 

@@ -31,7 +31,7 @@ class MemoryReport(Record):
     simulated: bool
     limit: Annotated[Count | None, Column(cell=format_byte_size)]
     peak: Annotated[Count, Column(cell=format_byte_size)]
-    peak_node: Annotated[str | None, Column(title="peak at")]
+    peak_node: Annotated[str | None, Column(title="peak at", names=True)]
     afterwards: Annotated[Count, Column(title="after run", cell=format_byte_size)]
     host_peak: Annotated[Count | None, Column(cell=format_byte_size)]
     copies: Inline[CopiesReport]

@@ -45,7 +45,7 @@ class RegionDecision(Record):
     """A loop, conditional, stack, or array, and whether it is in a cluster."""
 
     kind: str
-    name: Annotated[str, Column(title="region")]
+    name: Annotated[str, Column(title="region", scoped=True)]
     nodes: Count
     clustered: bool
     reason: RejectionReason | None
@@ -59,7 +59,7 @@ class RegionDecision(Record):
 class OutsideNode(Record):
     """A node in no cluster, and the reason."""
 
-    name: Annotated[str, Column(title="node")]
+    name: Annotated[str, Column(title="node", scoped=True)]
     op: str
     reason: Inline[RejectionReason]
 
@@ -139,7 +139,7 @@ def _conditions_table(report: Clustering) -> OutputTable:
         if formed.condition and formed.condition != _ALWAYS_LIVE:
             names_by_condition.setdefault(formed.condition, []).append(formed.name)
     rows = [(", ".join(names), condition) for condition, names in names_by_condition.items()]
-    return OutputTable([Column("cluster"), Column("condition")], [*rows])
+    return OutputTable([Column("cluster"), Column("condition", scoped=True)], [*rows])
 
 
 def _reasons_table(report: Clustering, reasons: Mapping[str, int]) -> OutputTable:
@@ -179,7 +179,7 @@ def print_exclusions(out: Page, report: Clustering) -> None:
         names = ("source", "target", "reason.kind", "reason.text")
         out.table(report_table(ClusterEdge, report.edges, *names))
         for kind, count in report.edge_histogram().items():
-            out.line(f"  {kind} {count}: {EDGE_REASONS[kind]}", "dim")
+            out.paragraph(f"  {kind} {count}: {EDGE_REASONS[kind]}", "dim")
     gains = [gain for gain in report.gains if gain.more > 0]
     if gains:
         out.line()

@@ -291,5 +291,5 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
             renamed = ["tensor"] * any(item.input != item.tensor for item in inputs)
             out.table(report_table(CutInput, inputs, "input", *renamed, "type", "value"))
         if report.loops:
-            out.line(f"loops kept whole: {', '.join(report.loops)}")
-        out.line(f"outputs: {', '.join(report.outputs)}")
+            out.line(out.wrapped(f"loops kept whole: {', '.join(report.loops)}"))
+        out.line(out.wrapped(f"outputs: {', '.join(report.outputs)}"))

@@ -149,7 +149,9 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
             names = [name for name in report.dropped if name in self.outputs]
             more = ["…"] * (len(names) > _MAX_OUTPUTS)
             listed = f"; outputs: {', '.join([*names[:_MAX_OUTPUTS], *more])}" if names else ""
-            out.line(f"dropped {format_count(count, 'node')} that no result needs{listed}")
+            out.line(
+                out.wrapped(f"dropped {format_count(count, 'node')} that no result needs{listed}")
+            )
         if rejected:
             out.line()
             keep = "keeps" if len(rejected) == 1 else "keep"

@@ -121,7 +121,9 @@ class FrameRow(Record):
     variables: Count
     invariants: Count
     parallel_iterations: Annotated[Count, Column(title="in flight")]
-    predicate: Annotated[str | None, Column(title="condition", optional=True, scoped=True)]
+    predicate: Annotated[
+        str | None, Column(title="condition", optional=True, names=True, scoped=True)
+    ]
 
     @property
     def loop(self) -> Annotated[str, Column(style="cyan", scoped=True)]:

@@ -91,7 +91,9 @@ class ClusterReport:
     nodes: Annotated[tuple[str, ...], Column(right=True, cell=len)]
     copies: Annotated[tuple[str, ...], Column(title="copied", right=True, cell=len)]
     ops: Annotated[Mapping[str, Count], Column(cell=frequent_ops)]
-    frame: Annotated[str, Column(optional=True, cell=lambda frame: "" if frame == "/" else frame)]
+    frame: Annotated[
+        str, Column(optional=True, names=True, cell=lambda frame: "" if frame == "/" else frame)
+    ]
     device: Annotated[str, Column(optional=True)]
     condition: str  #: When it is live.
     inputs: Annotated[ClusterInputs, Column(right=True)]
@@ -102,8 +104,8 @@ class ClusterReport:
 class ClusterEdge:
     """An edge between compilable nodes of different clusters, and the reason against merging."""
 
-    source: Annotated[str, Column(title="from")]
-    target: Annotated[str, Column(title="to")]
+    source: Annotated[str, Column(title="from", scoped=True)]
+    target: Annotated[str, Column(title="to", scoped=True)]
     reason: Inline[RejectionReason]
 
 
