@@ -409,6 +409,13 @@ class XlaKeyValueSort(Op):
     shape = staticmethod(lambda context: list(context.inputs))
 
 
+def _require_inexact(matrix: Any) -> None:
+    """Raise OpError for a matrix of integers, which XLA does not decompose."""
+    if matrix.dtype.kind in "iu":
+        kind = matrix.dtype.name
+        raise OpError(f"Type of the input matrix must be floating point or complex: got {kind}")
+
+
 class XlaSelfAdjointEig(MatrixOp):
     """Eigenvalues, ascending, and eigenvectors of self-adjoint matrices, by one triangle."""
 
@@ -417,6 +424,7 @@ class XlaSelfAdjointEig(MatrixOp):
 
     @staticmethod
     def kernel(xp: ModuleType, lower: bool, /, a: Any) -> Any:
+        _require_inexact(a)
         triangle = xp.tril(a, -1) if lower else xp.triu(a, 1)
         diagonal = a * xp.eye(a.shape[-1], dtype=a.dtype)
         w, v = xp.linalg.eigh(triangle + conjugate_transpose(triangle) + diagonal)
@@ -437,6 +445,7 @@ class XlaSvd(MatrixOp):
 
     @staticmethod
     def kernel(xp: ModuleType, a: Any) -> Any:
+        _require_inexact(a)
         return Svd.kernel(xp, True, True, a)
 
     @classmethod

@@ -93,6 +93,18 @@ CASES = [
     ),
     case("XlaSelfAdjointEig", [X], {"lower": True, "max_iter": 9, "epsilon": 1e-5}, error=True),
     case(
+        "XlaSelfAdjointEig",
+        [np.eye(2, dtype=I32)],
+        {"lower": True, "max_iter": 9, "epsilon": 1e-5},
+        error=True,
+    ),
+    case(
+        "XlaSvd",
+        [np.eye(2, dtype=I32)],
+        {"max_iter": 9, "epsilon": 1e-5, "precision_config": ""},
+        error=True,
+    ),
+    case(
         "XlaSvd",
         [X],
         {"max_iter": 9, "epsilon": 1e-5, "precision_config": ""},
