@@ -17,8 +17,13 @@ from cfgraph.limits import DeadlinePassed, timeout_error
 from cfgraph.ops.families.tensor_list import ListGrowth, TensorList
 from cfgraph.ops.opdef.function_bodies import require_bounded
 from cfgraph.ops.opdef.op import Kernel, Op, is_cluster_call, lookup, numpy_kernel
-from cfgraph.ops.opdef.random_streams import GRAPH
-from cfgraph.runtime.straight_line import KernelBinder, StraightLine, compile_numpy, library_kernel
+from cfgraph.runtime.straight_line import (
+    KernelBinder,
+    StraightLine,
+    compile_numpy,
+    library_kernel,
+    scoped_step,
+)
 
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CodeCache
@@ -288,12 +293,13 @@ def _cluster_kernel(growths: dict[Node, ListGrowth], node: Node, op: type[Op]) -
         return kernel
 
     def draw(step: Any, *inputs: Any) -> Any:
-        call = step.node
-        step.run_inside(node, GRAPH.inside(call))
+        scoped = scoped_step(step)
+        run, call = scoped.step, scoped.step.node
+        run.run_inside(node, scoped.scope)
         try:
-            return kernel(step, *inputs)
+            return kernel(run, *inputs)
         finally:
-            step.node = call
+            run.node = call
 
     return draw
 

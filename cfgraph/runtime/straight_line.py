@@ -37,6 +37,7 @@ from cfgraph.ops.opdef.function_bodies import (
 )
 from cfgraph.ops.opdef.kernel_errors import kernel_error
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, bound_kernel, numpy_kernel
+from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope, call_labels, draws
 from cfgraph.runtime.program import Program
 from cfgraph.stack_position import frame_variables, is_of_signal_handler
 
@@ -250,7 +251,8 @@ def compile_numpy(
         if op.calls.kind == "combine":
             return library_kernel(node, op, instances)
         kernels = plain if op.effects.stateful else pure_kernels(plain)
-        return numpy_control_kernel(node, op, [compiled_once(each, kernels) for each in inner])
+        lines = [compiled_once(each, kernels) for each in inner]
+        return numpy_control_kernel(node, op, lines, draws=draws(node, instances.library))
 
     return StraightLine(function, bind)
 
@@ -267,21 +269,46 @@ def pure_kernels(bind: KernelBinder) -> KernelBinder:
     return bound
 
 
-def numpy_control_kernel(node: Node, op: type[Op], lines: Sequence[StraightLine]) -> Kernel:
-    """The kernel of a loop, conditional, or call over NumPy arrays."""
+@dataclass(frozen=True, slots=True)
+class ScopedStep:
+    """The step in a function that a node calls, whose random nodes have the streams of a scope."""
+
+    step: Any
+    scope: StreamScope
+
+    def inside(self, call: Node, label: str, iteration: int | None = None) -> ScopedStep:
+        """The step in a function that a call in this one calls."""
+        return ScopedStep(self.step, self.scope.inside(call, label, iteration))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.step, name)
+
+
+def scoped_step(step: Any) -> ScopedStep:
+    """The step with its scope, at first that of the call which runs."""
+    return step if isinstance(step, ScopedStep) else ScopedStep(step, GRAPH.inside(step.node))
+
+
+def numpy_control_kernel(
+    node: Node, op: type[Op], lines: Sequence[StraightLine], *, draws: bool = False
+) -> Kernel:
+    """The kernel of a loop, conditional, or call over NumPy arrays; its functions may draw."""
     kind, bodies = op.calls.kind, [line.run for line in lines]
+    labels = call_labels(kind, len(lines))
 
     # functions that call each other twice run exponentially often
     def run_call(step: Any, *values: Any) -> Any:
         check_deadline()
-        return bodies[0](step, *values)
+        return bodies[0](scoped_step(step).inside(node, "") if draws else step, *values)
 
     def run_branch(step: Any, selector: Any, *values: Any) -> Any:
         check_deadline()
-        return bodies[branch_number(kind, selector, len(bodies))](step, *values)
+        number = branch_number(kind, selector, len(bodies))
+        inner = scoped_step(step).inside(node, labels[number]) if draws else step
+        return bodies[number](inner, *values)
 
     if kind == "while":
-        kernel = _loop_kernel(node.name, *lines)
+        kernel = _loop_kernel(node, *lines, draws=draws)
     else:
         kernel = run_call if kind == "call" else run_branch
     return kernel if op.effects.stateful else partial(kernel, None)
@@ -315,13 +342,13 @@ def branch_number(kind: CallKind, selector: Any, count: int) -> int:
     return 0 if selector else 1
 
 
-def _loop_kernel(name: str, cond: StraightLine, body: StraightLine) -> Kernel:
-    """The kernel of a loop, which looks at the limits of the context only if there are any."""
+def _loop_kernel(node: Node, cond: StraightLine, body: StraightLine, *, draws: bool) -> Kernel:
+    """The kernel of a loop, which counts iterations only for limits of the context, and draws."""
     holds, next_values, count = cond.run, body.run, len(body.returned)
 
     def run(step: Any, *values: Any) -> Any:
         limits = current_limits()
-        if limits.bounds_loops:
+        if limits.bounds_loops or draws:
             return run_bounded(step, limits, values)
         if count == 1:
             (value,) = values
@@ -334,10 +361,14 @@ def _loop_kernel(name: str, cond: StraightLine, body: StraightLine) -> Kernel:
 
     def run_bounded(step: Any, limits: Limits, values: tuple[Any, ...]) -> Any:
         iterations = 0
-        while holds(step, *values):
-            limits.check_iteration(iterations, name)
+
+        def inside(label: str) -> Any:
+            return scoped_step(step).inside(node, label, iterations) if draws else step
+
+        while holds(inside("cond"), *values):
+            limits.check_iteration(iterations, node.name)
+            result = next_values(inside("body"), *values)
             iterations += 1
-            result = next_values(step, *values)
             values = result if count > 1 else (result,) if count else ()
         return values[0] if count == 1 else values or None
 

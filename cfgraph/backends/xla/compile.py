@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from cfgraph.backends.xla.deferred_checks import (
     guarded_loops,
 )
 from cfgraph.backends.xla.jax_library import load_jax, xla_context
-from cfgraph.backends.xla.lowering import TRACING_STEP, jax_line, passed_weights
+from cfgraph.backends.xla.lowering import jax_line, passed_weights
 from cfgraph.backends.xla.tensor_lists import JaxTensorList, UnknownCapacity, largest_lengths
+from cfgraph.backends.xla.traced_draws import Draw, TracingStep, drawn_streams
 from cfgraph.backends.xla.transfer import (
     AlignedArguments,
     ArrayFunction,
@@ -36,6 +37,9 @@ from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels.array_namespace import collected_checks
 from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
 from cfgraph.runtime.straight_line import is_known
+
+# of the words of streams, after the keys
+_COUNTER_ROWS: Final = 2
 
 
 class CompilationFailed(Exception):
@@ -71,6 +75,7 @@ class TraceableFunction:
         weights = self.weights if passes_weights else None
         body = jax_line(load_jax(), function, instances, guarded=guarded, weights=weights)
         self.line, self.has_loops = body.line, body.has_loops
+        self.draws = [*dict.fromkeys(drawn_streams(function, instances))] if body.draws else []
         self.constant = constant_arguments(function, instances).union(range(constants))
 
     def compile(
@@ -169,16 +174,16 @@ class CompiledFunction:
             for value in results:
                 self._transfer.from_jax(value, value.ndim == 0)
 
-    def run(self, inputs: Sequence[Any]) -> Any:
-        """Compute the outputs, and assign to variables.
+    def run(self, inputs: Sequence[Any], step: Any = None) -> Any:
+        """Compute the outputs, and assign to variables; what it draws are numbers of the step.
 
         Raises DeferredCheckFailed, with nothing assigned, if a check fails.
         """
-        return self._layout.read(inputs, self._computed(inputs), self._transfer.from_jax)
+        return self._layout.read(inputs, self._computed(inputs, step), self._transfer.from_jax)
 
-    def _computed(self, inputs: Sequence[Any]) -> Any:
+    def _computed(self, inputs: Sequence[Any], step: Any = None) -> Any:
         """The results of the compiled function."""
-        arguments = self._layout.arguments(inputs)
+        arguments = self._layout.arguments(inputs, step)
         if self._aligned is not None:
             passed, arrays = self._aligned.acquire(arguments)
             results = [np.asarray(value) for value in self._call(*passed)]
@@ -201,6 +206,7 @@ class FunctionTrace:
         variables = [index for index, value in enumerate(inputs) if isinstance(value, Variable)]
         self.layout = FunctionLayout(
             guards=len(guard_arguments(current_limits())) if body.is_guarded else 0,
+            draws=body.draws,
             arrays=[
                 index
                 for index, value in enumerate(inputs)
@@ -216,8 +222,10 @@ class FunctionTrace:
 
     def run(self, *traced: Any) -> list[Any]:
         """Run the body on tracers; record the origin of each output in the layout."""
-        layout = self.layout
+        layout, step = self.layout, TracingStep()
         values, traced_values = list(self._inputs), iter(traced[layout.guards :])
+        if layout.draws:
+            step = TracingStep.start(load_jax().numpy, layout.draws, next(traced_values))
         for index in layout.arrays:
             values[index] = next(traced_values)
         traced_variables: dict[int, tuple[Variable, Any]] = {}
@@ -232,7 +240,7 @@ class FunctionTrace:
             guarded_loops(traced[: layout.guards]),
             largest_lengths(self._lengths),
         ):
-            result = self._line.run(TRACING_STEP, *values)
+            result = self._line.run(step, *values)
         computed: list[Any] = []
         is_tuple = isinstance(result, tuple)
         layout.form = "several" if is_tuple else "none" if result is None else "single"
@@ -254,12 +262,14 @@ class FunctionLayout:
     """The arguments and results of a compiled function.
 
     `arrays` and `valued` are the indices of inputs that it takes: arrays, and variables with a
-    value, after the `guards`. The `form` of the outputs is `single`, `several`, or `none`; each is
-    computed, constant, or a forwarded input, and so is a value that is `written` to a variable. The
-    last computed value of a body with checks is their conjunction.
+    value, after the `guards` and, if it has `draws`, the words of their streams. The `form` of the
+    outputs is `single`, `several`, or `none`; each is computed, constant, or a forwarded input, and
+    so is a value that is `written` to a variable. The last computed value of a body with checks is
+    their conjunction.
     """
 
     guards: int
+    draws: list[Draw]
     arrays: list[int]
     valued: list[int]
     form: str = "none"
@@ -267,9 +277,18 @@ class FunctionLayout:
     written: list[tuple[int, OutputReader]] = field(default_factory=list)
     has_checks: bool = False
 
-    def arguments(self, inputs: Sequence[Any]) -> list[Any]:
-        """The arguments of the compiled function: arrays, and values of initialized variables."""
+    def arguments(self, inputs: Sequence[Any], step: Any = None) -> list[Any]:
+        """The arguments of the compiled function: arrays, and values of initialized variables.
+
+        Without a step, its random numbers are those of no run.
+        """
         arguments = [inputs[index] for index in self.arrays]
+        if self.draws:
+            count = len(self.draws) + _COUNTER_ROWS
+            words = (
+                np.zeros((count, 2), np.uint64) if step is None else step.stream_words(self.draws)
+            )
+            arguments.insert(0, words)
         if self.valued:
             arguments += [inputs[index].value for index in self.valued]
         return [*guard_arguments(current_limits()), *arguments] if self.guards else arguments

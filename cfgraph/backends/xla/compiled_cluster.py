@@ -195,7 +195,7 @@ class _XlaCall:
         if compiled is None:
             return self.fused(step, *inputs)
         try:
-            result = compiled.run(inputs)
+            result = compiled.run(inputs, step)
         except DeferredCheckFailed:
             reason = "a list is accessed beyond its capacity, or a matrix has no finite result"
         except RuntimeError as error:  # of XLA, such as exhausted memory; nothing is assigned

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from math import prod
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from cfgraph.backends.xla.deferred_checks import all_hold, current_guard
 from cfgraph.backends.xla.tensor_lists import JaxTensorList, list_kernel
+from cfgraph.backends.xla.traced_draws import TracingStep
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
@@ -33,6 +34,7 @@ from cfgraph.ops.opdef.function_bodies import (
     loop_invariant_arguments,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, may_write, numpy_kernel, strip_identities
+from cfgraph.ops.opdef.random_streams import call_labels
 from cfgraph.runtime.straight_line import (
     KernelBinder,
     StraightLine,
@@ -46,18 +48,6 @@ from cfgraph.runtime.straight_line import (
     traced_kernel,
     traced_kernels,
 )
-
-
-class _TracingStep:
-    """Placeholder of the step during tracing; every access fails."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        message = "it depends on the state of the run"
-        raise Unsupported(message)
-
-
-TRACING_STEP: Final[Any] = _TracingStep()
-
 
 # XLA multiplies the sizes of a value as 64-bit integers with a sign
 _MAX_ELEMENTS: Final = 1 << 62
@@ -73,6 +63,7 @@ class JaxLine(NamedTuple):
     has_checks: bool
     has_loops: bool
     written: frozenset[int]
+    draws: bool
 
 
 # bytes of a constant that is an argument: an executable contains the smaller ones
@@ -117,11 +108,11 @@ def jax_line(
         _without_stateful_ops(traced_kernels(jax.numpy, static)), jax.Array
     )
 
-    has_checks = has_loops = False
+    has_checks = has_loops = draws = False
     assigned: set[Output] = set()
 
     def bind(node: Node, op: type[Op]) -> Kernel:
-        nonlocal has_checks, has_loops
+        nonlocal has_checks, has_loops, draws
         inner = called_functions(node, op, instances)
         is_passed = weights is not None and issubclass(op, Const) and node not in static
         if weights is not None and is_passed and is_weight(node.attr("value")):
@@ -130,6 +121,9 @@ def jax_line(
         if not inner:
             on_lists = list_kernel(jax, node, op)
             has_checks |= on_lists is not None
+            if op.compilation.draws_traced:
+                draws, kernel = True, ordinary(node, op)
+                return lambda step, *inputs: kernel(step.of(node), *inputs)
             if may_write(node):
                 assigned.update(map(strip_identities, node.inputs))
             return on_lists or ordinary(node, op)
@@ -143,19 +137,22 @@ def jax_line(
         assigned.update(strip_identities(node.inputs[first + index]) for index in written)
         is_loop = op.calls.kind == "while"
         has_loops |= is_loop or any(line.has_loops for line in lines)
+        draws |= any(line.draws for line in lines)
         has_checks |= any(line.has_checks for line in lines) or (is_loop and guarded)
         if is_loop and lines[0].written:
             message = "the condition of the loop assigns a variable"
             raise Unsupported(message, node=node)
         if is_loop:
             invariant = loop_invariant_arguments(inner[1])
-            traced: Kernel = _Loop(jax, lines, invariant, written).run
+            with_step: Kernel = _Loop(jax, node, lines, invariant, written).run
         elif op.calls.kind == "call":
-            traced = partial(lines[0].line.run, TRACING_STEP)
+            call = lines[0].line.run
+            with_step = lambda step, *values: call(step.inside(node, ""), *values)  # noqa: E731
         else:
-            traced = _conditional(jax, lines, op.calls.kind, written)
+            with_step = _conditional(jax, node, lines, op.calls.kind, written)
         if op.effects.stateful:
-            return lambda step, *values: traced(*values)
+            return with_step
+        traced = partial(with_step, TracingStep())
         if node not in static:
             return traced
         known_kernel = numpy_control_kernel(
@@ -168,7 +165,7 @@ def jax_line(
     line = StraightLine(function, bind)
     arguments = enumerate(line.arguments)
     written = frozenset(index for index, each in arguments if each.output() in assigned)
-    return JaxLine(line, has_checks, has_loops, written)
+    return JaxLine(line, has_checks, has_loops, written, draws)
 
 
 def _combination(
@@ -189,7 +186,8 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
 
     def bound(node: Node, op: type[Op]) -> Kernel:
         types = registry.input_types(node) or []
-        if op.effects.stateful and not any(dtype.kind == "resource" for dtype in types):
+        reads = op.compilation.draws_traced or any(dtype.kind == "resource" for dtype in types)
+        if op.effects.stateful and not reads:
             message = f"{node.op} has effects and cannot be compiled"
             raise Unsupported(message, node=node)
         is_forwarded = op.aliasing.is_identity and not any(
@@ -265,44 +263,47 @@ class _TracedVariables:
 class _Loop:
     """A loop as a kernel; invariant values are not carried, and stay constant if they were.
 
-    A loop with checks carries their conjunction as the last value, and ends when one fails; a
-    guarded one carries the number of its iterations before it. Tracing finds the checks of kernels:
-    the loop is then traced again.
+    A loop with checks carries their conjunction as the last value, and ends when one fails. One
+    that is guarded or draws carries the number of its iterations before that. Tracing finds the
+    checks of kernels: the loop is then traced again.
     """
 
     def __init__(
         self,
         jax: Any,
+        node: Node,
         lines: Sequence[JaxLine],
         invariant: Sequence[bool],
         written: Collection[int],
     ) -> None:
-        self.jax, self.written = jax, written
+        self.jax, self.node, self.written = jax, node, written
+        self.draws = any(line.draws for line in lines)
         self.condition, self.body = (_as_tuple(line) for line in lines)
         self.carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
         # as far as earlier traces have found checks
         self.condition_has_checks, self.body_has_checks = (line.has_checks for line in lines)
 
-    def run(self, *values: Any) -> Any:
+    def run(self, step: TracingStep, *values: Any) -> Any:
         """Trace the loop with these first values."""
-        trace = _LoopTrace(self, values)
+        trace = _LoopTrace(self, step, values)
         result = trace.run()
         if not trace.is_complete:
-            result = _LoopTrace(self, values).run()
+            result = _LoopTrace(self, step, values).run()
         return result[0] if len(result) == 1 else tuple(result) if result else None
 
 
 class _LoopTrace:
     """One trace of a loop, with the checks that are known before it."""
 
-    def __init__(self, loop: _Loop, values: Sequence[Any]) -> None:
-        self.loop, self.values = loop, values
+    def __init__(self, loop: _Loop, step: TracingStep, values: Sequence[Any]) -> None:
+        self.loop, self.step, self.values = loop, step, values
         self.variables = _TracedVariables(values, loop.written)
         self.guard = current_guard()
         self.repeats_condition = loop.condition_has_checks
         self.has_checks = (
             loop.condition_has_checks or loop.body_has_checks or self.guard is not None
         )
+        self.counts = loop.draws or self.guard is not None
 
     @property
     def is_complete(self) -> bool:
@@ -317,7 +318,7 @@ class _LoopTrace:
         loop, jax = self.loop, self.loop.jax
         start = tuple(_as_jax(jax, self.values[index]) for index in loop.carried)
         start += self.variables.values(jax)
-        start += _counters(jax, guarded=self.guard is not None, checked=self.has_checks)
+        start += _counters(jax, counted=self.counts, checked=self.has_checks)
         start = _with_list_shapes(jax, self._step, start)
         state = jax.lax.while_loop(self._continues, self._step, start) if start else start
         result = self._all_values(state)
@@ -326,8 +327,16 @@ class _LoopTrace:
             if self.has_checks:
                 require(state[-1])
             if self.repeats_condition:
-                loop.condition(*result)
+                loop.condition(self._inside("cond", state), *result)
         return result
+
+    def _inside(self, label: str, state: Sequence[Any]) -> TracingStep:
+        """The step in a function of the loop."""
+        return self.step.inside(self.loop.node, label, self._count(state))
+
+    def _count(self, state: Sequence[Any]) -> Any:
+        """The number of iterations before a state, 0 if nothing counts them."""
+        return state[-2 if self.has_checks else -1] if self.counts else 0
 
     def _all_values(self, state: Sequence[Any]) -> list[Any]:
         """The values of the loop, of which the state has those that are carried."""
@@ -345,7 +354,8 @@ class _LoopTrace:
         """True if the condition of the loop and all checks so far hold in a state."""
         loop, jax = self.loop, self.loop.jax
         with collected_checks() as checks, self.variables.scope(self._assigned(state)):
-            holds = jax.numpy.asarray(loop.condition(*self._all_values(state))[0])
+            values = self._all_values(state)
+            holds = jax.numpy.asarray(loop.condition(self._inside("cond", state), *values)[0])
         loop.condition_has_checks |= bool(checks)
         return jax.numpy.logical_and(holds, state[-1]) if self.has_checks else holds
 
@@ -355,21 +365,22 @@ class _LoopTrace:
         values, assigned = self._all_values(state), self._assigned(state)
         with collected_checks() as checks, self.variables.scope(assigned):
             if self.repeats_condition:  # the condition itself returns no checks
-                loop.condition(*values)
-            results = loop.body(*values)
+                loop.condition(self._inside("cond", state), *values)
+            results = loop.body(self._inside("body", state), *values)
             after = tuple(_as_jax(jax, results[index]) for index in loop.carried)
             after += self.variables.values(jax, like=assigned)
         loop.body_has_checks |= bool(checks)
+        count = self._count(state) + 1
         if self.guard is not None:
-            count = state[-2] + 1
             checks.append(self.guard.holds(jax, count, after))
+        if self.counts:
             after += (count,)
         return (*after, all_hold(jax, [state[-1], *checks])) if self.has_checks else after
 
 
-def _counters(jax: Any, *, guarded: bool, checked: bool) -> tuple[Any, ...]:
-    """The initial number of iterations of a guarded loop, and conjunction of its checks."""
-    return (jax.numpy.int64(0),) * guarded + (jax.numpy.bool_(True),) * checked
+def _counters(jax: Any, *, counted: bool, checked: bool) -> tuple[Any, ...]:
+    """The initial number of iterations of a loop, and conjunction of its checks."""
+    return (jax.numpy.int64(0),) * counted + (jax.numpy.bool_(True),) * checked
 
 
 def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ...]) -> Any:
@@ -384,7 +395,7 @@ def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ..
 
 
 def _conditional(
-    jax: Any, lines: Sequence[JaxLine], kind: CallKind, written: Collection[int]
+    jax: Any, node: Node, lines: Sequence[JaxLine], kind: CallKind, written: Collection[int]
 ) -> Kernel:
     """A conditional; only the taken branch if the predicate or index is constant.
 
@@ -392,7 +403,7 @@ def _conditional(
     last value, their conjunction. Tracing finds the checks of kernels: the conditional is then
     traced again.
     """
-    branches = [_as_tuple(line) for line in lines]
+    branches, labels = [_as_tuple(line) for line in lines], call_labels(kind, len(lines))
     has_checks = any(line.has_checks for line in lines)
 
     def on_arrays(
@@ -410,10 +421,15 @@ def _conditional(
         return (*results, all_hold(jax, checks)) if returns_checks else results
 
     def traced(
-        selector: Any, variables: _TracedVariables, returns_checks: bool, *values: Any
+        step: TracingStep,
+        selector: Any,
+        variables: _TracedVariables,
+        returns_checks: bool,
+        *values: Any,
     ) -> Any:
         bound = [
-            partial(on_arrays, branch, variables, returns_checks, *values) for branch in branches
+            partial(on_arrays, branch, variables, returns_checks, step.inside(node, label), *values)
+            for branch, label in zip(branches, labels, strict=True)
         ]
         if kind == "if":
             return jax.lax.cond(selector, *bound)
@@ -421,15 +437,17 @@ def _conditional(
         is_valid = (selector >= 0) & (selector < last)
         return jax.lax.switch(jax.numpy.where(is_valid, selector, last), bound)
 
-    def run(selector: Any, *values: Any) -> Any:
+    def run(step: TracingStep, selector: Any, *values: Any) -> Any:
         if is_known(selector):
-            result = branches[branch_number(kind, selector, len(branches))](*values)
+            number = branch_number(kind, selector, len(branches))
+            result = branches[number](step.inside(node, labels[number]), *values)
         else:
             variables = _TracedVariables(values, written)
             returns_checks = has_checks
-            result = traced(selector, variables, returns_checks, *values)
+            result = traced(step, selector, variables, returns_checks, *values)
             if has_checks and not returns_checks:
-                result, returns_checks = traced(selector, variables, True, *values), True
+                result = traced(step, selector, variables, True, *values)
+                returns_checks = True
             if returns_checks:
                 *result, holds = result
                 require(holds)
@@ -450,8 +468,8 @@ def _as_tuple(body: JaxLine) -> Callable[..., tuple[Any, ...]]:
     """A callable of the body whose result is always a tuple."""
     run, count = body.line.run, len(body.line.returned)
 
-    def call(*values: Any) -> tuple[Any, ...]:
-        result = run(TRACING_STEP, *values)
+    def call(step: TracingStep, *values: Any) -> tuple[Any, ...]:
+        result = run(step, *values)
         return result if count > 1 else (result,) if count else ()
 
     return call

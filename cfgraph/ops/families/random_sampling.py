@@ -36,6 +36,10 @@ _FEW_COMPARISONS = 1000
 _FLOAT = "dtype: {float16, bfloat16, float32, float64}, T: {int32, int64}"
 
 
+# a generator that may be traced: it has the methods `random` and `integers`
+_TRACED = CompilerSupport(draws_traced=True)
+
+
 class Sampler(Op, abstract=True):
     """A stateful sampler that draws with `draw(generator, node, *inputs)`."""
 
@@ -53,23 +57,42 @@ class Sampler(Op, abstract=True):
         return [context.shape_value(0)]
 
 
-def round_below_one(values: Any, dtype: Any) -> Any:
+def namespace_of(generator: Any) -> Any:
+    """The namespace of the arrays that a generator returns: NumPy, unless it is traced."""
+    return getattr(generator, "xp", np)
+
+
+def round_below_one(xp: ModuleType, values: Any, dtype: Any) -> Any:
     """Cast numbers in [0, 1) to a dtype, replacing values that round to 1 by 0."""
     narrow = values.astype(dtype)
-    return np.where(narrow >= 1, np.asarray(0, dtype), narrow)
+    return xp.where(narrow >= 1, np.asarray(0, dtype), narrow)
+
+
+def standard_normal(generator: Generator, shape: tuple[int, ...]) -> Any:
+    """Standard normal numbers, two of two uniform ones, by the transform of Box and Muller."""
+    xp, count = namespace_of(generator), math.prod(shape)
+    uniform = generator.random((-(-count // 2), 2))
+    length = xp.sqrt(-2 * xp.log(1 - uniform[:, 0]))
+    angle = (2 * np.pi) * uniform[:, 1]
+    pairs = xp.stack([length * xp.cos(angle), length * xp.sin(angle)], axis=1)
+    return pairs.reshape(-1)[:count].reshape(shape)
 
 
 def truncated_normal(generator: Generator, shape: tuple[int, ...], low: Any, high: Any) -> Any:
     """Standard normal numbers within bounds, by inverse transform sampling."""
-    from scipy.special import ndtr, ndtri
+    xp = namespace_of(generator)
+    if xp is np:
+        from scipy.special import ndtr, ndtri
+    else:
+        from jax.scipy.special import ndtr, ndtri
 
     # an interval above zero is mirrored to where doubles of the distribution function are denser
     flip = np.asarray(low > 0)
     start, stop = np.where(flip, -high, low), np.where(flip, -low, high)
     below, above = ndtr(start), ndtr(stop)
     drawn = ndtri(below + (above - below) * generator.random(shape))
-    drawn = np.clip(drawn, start, stop)
-    return np.where(flip, -drawn, drawn)
+    drawn = xp.clip(drawn, start, stop)
+    return xp.where(flip, -drawn, drawn)
 
 
 class RandomUniform(Sampler):
@@ -77,10 +100,12 @@ class RandomUniform(Sampler):
 
     signature = "shape: const T -> output: dtype"
     attrs = _SEEDS + _FLOAT
+    compilation = _TRACED
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any) -> Any:
-        return round_below_one(generator.random(check_shape(shape)), node.attr("dtype").numpy)
+        drawn = generator.random(check_shape(shape))
+        return round_below_one(namespace_of(generator), drawn, node.attr("dtype").numpy)
 
 
 class RandomStandardNormal(Sampler):
@@ -88,11 +113,12 @@ class RandomStandardNormal(Sampler):
 
     signature = "shape: const T -> output: dtype"
     attrs = _SEEDS + _FLOAT
+    compilation = _TRACED
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any) -> Any:
-        drawn = generator.standard_normal(check_shape(shape))
-        return np.asarray(drawn).astype(node.attr("dtype").numpy)
+        drawn = standard_normal(generator, check_shape(shape))
+        return drawn.astype(node.attr("dtype").numpy)
 
 
 class TruncatedNormal(Sampler):
@@ -100,12 +126,13 @@ class TruncatedNormal(Sampler):
 
     signature = "shape: const T -> output: dtype"
     attrs = _SEEDS + _FLOAT
+    compilation = _TRACED
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any) -> Any:
         bound = np.float64(2)
         drawn = truncated_normal(generator, check_shape(shape), -bound, bound)
-        return np.asarray(drawn).astype(node.attr("dtype").numpy)
+        return drawn.astype(node.attr("dtype").numpy)
 
 
 class ParameterizedTruncatedNormal(Sampler):
@@ -146,14 +173,15 @@ class RandomUniformInt(Sampler):
 
     signature = "shape: const T, minval: host Tout, maxval: host Tout -> output: Tout"
     attrs = _SEEDS + "Tout: {int32, int64}, T: {int32, int64}"
+    compilation = _TRACED
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any, low: Any, high: Any) -> Any:
         sizes, dtype = check_shape(shape), node.attr("Tout").numpy
-        check_integer_bounds(shape, low, high)
+        check_integer_bounds(shape, low, high, namespace_of(generator))
         if 0 in sizes:
             return np.zeros(sizes, dtype)
-        return np.asarray(generator.integers(int(low), int(high), sizes, dtype=dtype))
+        return generator.integers(low, high, sizes, dtype=dtype)
 
 
 class RandomShuffle(Sampler):
@@ -243,12 +271,15 @@ class Multinomial(Sampler):
         "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, "
         "float16, uint32, uint64}, output_dtype: {int32, int64} = int64"
     )
+    compilation = _TRACED
 
     @staticmethod
     def draw(generator: Any, node: Node, logits: Any, count: Any) -> Any:
         check_logits(logits, count)
         points = generator.random((len(logits), int(count)))
-        return sample_classes(np, logits, points, node.attr("output_dtype").numpy)
+        return sample_classes(
+            namespace_of(generator), logits, points, node.attr("output_dtype").numpy
+        )
 
     shape = staticmethod(lambda context: [sample_shape(context)])
 

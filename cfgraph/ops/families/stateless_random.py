@@ -15,7 +15,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.kernels import philox
-from cfgraph.ops.kernels.array_namespace import defer_check
+from cfgraph.ops.kernels.array_namespace import holds
 from cfgraph.ops.kernels.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -188,19 +188,14 @@ class StatelessRandomUniformFullIntV2(KeyedRandom):
 
 def draw_in_range(stream: RandomStream, shape: Any, low: Any, high: Any, dtype: Any) -> Any:
     """Integers drawn uniformly from [low, high), in a shape."""
-    if isinstance(stream, TracedStream):
-        check_scalar_bounds(low, high)
-        if 0 not in shape:
-            defer_check(lambda: stream.xp.asarray(low < high))
-    else:
-        check_integer_bounds(shape, low, high)
+    check_integer_bounds(shape, low, high, stream.xp)
     return draw_in_shape(philox.draw_integers, stream, shape, low, high, dtype)
 
 
-def check_integer_bounds(shape: Any, low: Any, high: Any) -> None:
+def check_integer_bounds(shape: Any, low: Any, high: Any, xp: ModuleType = np) -> None:
     """Raise OpError unless the bounds are scalars and, for a nonempty shape, low < high."""
     check_scalar_bounds(low, high)
-    if low >= high and 0 not in shape:
+    if 0 not in shape and not holds(xp, low < high):
         raise OpError(f"Need minval < maxval, got {low} >= {high}")
 
 

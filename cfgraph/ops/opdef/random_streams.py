@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Node
 from cfgraph.ir.library import body_calls, calls_of
+from cfgraph.ops.opdef.facts import CallKind
 from cfgraph.ops.opdef.op import lookup
 
 LIVE: Final = -1
@@ -60,7 +61,9 @@ class StreamScope(NamedTuple):
     path: str = ""
     iterations: Iterations = ()
 
-    def inside(self, call: Node, label: str = "", iteration: int | None = None) -> StreamScope:
+    def inside(
+        self, call: AnnotatedNode, label: str = "", iteration: int | None = None
+    ) -> StreamScope:
         """The scope of a function of a call in this scope.
 
         `label` says which function; for a loop `iteration` is the one that it runs in, or LIVE.
@@ -132,9 +135,22 @@ def iterations_of(node: AnnotatedNode, loops: Iterations) -> Iterations:
     )
 
 
+def call_labels(kind: CallKind, count: int) -> tuple[str, ...]:
+    """The labels of the functions that a node calls, in their order."""
+    match kind:
+        case "while":
+            return "cond", "body"
+        case "if":
+            return "then", "else"
+        case "case":
+            return tuple(f"branch{index}" for index in range(count))
+    return ("",) * count
+
+
 def _without_outer(iterations: Iterations) -> Iterations:
-    """Iterations without the outermost loops that are there."""
-    numbers = [index for index, number in enumerate(iterations) if number != LIVE]
+    """Iterations without the outermost loops that are there; a traced number is none of these."""
+    indices = enumerate(iterations)
+    numbers = [index for index, number in indices if type(number) is not int or number != LIVE]
     return iterations[numbers[0] :] if numbers else ()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 _WORDS: Final = 4
 _MASK: Final = 2**64 - 1
 # 2**64 by the golden ratio: its multiples by small numbers are far apart
-_MULTIPLIER: Final = 0x9E3779B97F4A7C15
+ITERATION_MULTIPLIER: Final = 0x9E3779B97F4A7C15
 _EMPTY_BUFFER: Final = np.zeros(_WORDS, np.uint64)
 Seeds = tuple[int, int, int, int]
 
@@ -41,7 +41,7 @@ def stream_counter(iterations: tuple[int, ...]) -> Any:
     *outer, second, first = (0, 0, *iterations)
     third = 0
     for number in outer:
-        third = (third * _MULTIPLIER + number) & _MASK
+        third = (third * ITERATION_MULTIPLIER + number) & _MASK
     return np.array([0, first & _MASK, second & _MASK, third], np.uint64)
 
 
@@ -57,13 +57,18 @@ class RandomStreams:
         """Forget the keys of a run."""
         self._keys.clear()
 
+    def key(self, seeds: Seeds, stream: str) -> Any:
+        """The key of a stream, which is computed once in a run."""
+        key = self._keys.get((seeds, stream))
+        if key is None:
+            key = self._keys[seeds, stream] = stream_key(seeds, stream)
+        return key
+
     def generator(
         self, seeds: Seeds, stream: str, iterations: tuple[int, ...]
     ) -> np.random.Generator:
         """The numbers of an execution, until the next call."""
-        key = self._keys.get((seeds, stream))
-        if key is None:
-            key = self._keys[seeds, stream] = stream_key(seeds, stream)
+        key = self.key(seeds, stream)
         if self._bits is None:
             self._bits = np.random.Philox(key=key)
             self._generator = np.random.Generator(self._bits)

@@ -17,9 +17,9 @@ from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.ops.opdef.random_streams import StreamScope, iterations_of, stream_name
+from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope, iterations_of, stream_name
 from cfgraph.ops.opdef.resources import TABLES, VARIABLES, Resource
-from cfgraph.runtime.engine.random_numbers import RandomStreams
+from cfgraph.runtime.engine.random_numbers import RandomStreams, stream_counter
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
@@ -263,6 +263,23 @@ class RunStep:
         assert node is not None
         loops = () if iteration is None else iteration.indices
         return streams.generator(seeds, stream_name(node), iterations_of(node, loops))
+
+    def stream_words(self, draws: Sequence[tuple[int, int, str]]) -> Any:
+        """The keys of streams in the running call, by the seeds and names of their nodes there.
+
+        They are followed by the words of the counter, without that which counts draws, and 0.
+        """
+        streams, node, iteration = self._streams or RandomStreams(), self.node, self.iteration
+        self._streams = streams
+        assert node is not None
+        scope = GRAPH.inside(node)
+        loops = iterations_of(node, () if iteration is None else iteration.indices)
+        keys = [
+            streams.key((self.seed, seed, seed2, self.run), scope.path + stream)
+            for seed, seed2, stream in draws
+        ]
+        _, first, second, third = stream_counter(loops)
+        return np.array([*keys, [third, second], [first, 0]], np.uint64)
 
     def note(self, device: str, text: str, seconds: float) -> None:
         """Record a note in the trace: what the running node did in the last `seconds`."""

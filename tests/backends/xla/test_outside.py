@@ -27,7 +27,7 @@ exit = Exit(switch)
 """
 OBSTACLES = """
 size = Const(^body) {dtype=int32, value=int32[1]:[2]}
-draw = RandomUniform(size) {dtype=float32}
+draw = RandomShuffle(size)
 text = AsString(body)
 print = PrintV2(text)
 """

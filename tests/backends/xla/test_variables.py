@@ -86,6 +86,58 @@ Taxis=int32}
   both = AddV2(drawn:output:0, low:y:0) {T=float32}
   step = AssignAddVariableOp(w, both:z:0) {dtype=float32}
 """
+# numbers of each sampler, some in a loop within the loop, and some in every second iteration
+STREAMS = """
+  short = Const() {dtype=int32, value=int32[1]:[3]}
+  least = Const() {dtype=int32, value=int32[]:-3}
+  logits = Const() {dtype=float32, value=float32[2,3]:[[1,2,3],[3,2,1]]}
+  uniform = RandomUniform(short:output:0) {T=int32, dtype=float32, seed=3}
+  normal = RandomStandardNormal(short:output:0) {T=int32, dtype=float32, seed=3}
+  narrow = TruncatedNormal(short:output:0) {T=int32, dtype=float32, seed2=3}
+  whole = RandomUniformInt(short:output:0, least:output:0, n) {T=int32, Tout=int32, seed=1}
+  class = Multinomial(logits:output:0, one:output:0) {T=float32, output_dtype=int64, seed=1}
+  integer = Cast(whole:output:0) {SrcT=int32, DstT=float32}
+  classes = Cast(class:output:0) {SrcT=int64, DstT=float32}
+  axis = Const() {dtype=int32, value=int32[]:0}
+  none = Const() {dtype=int32, value=int32[1]:[-1]}
+  flat = Reshape(classes:y:0, none:output:0) {T=float32, Tshape=int32}
+  all = ConcatV2(uniform:output:0, normal:output:0, narrow:output:0, integer:y:0, flat:output:0, \
+axis:output:0) {N=5, T=float32, Tidx=int32}
+  sum = Sum(all:output:0, axis:output:0) {T=float32, Tidx=int32}
+  inner = While(axis:output:0, one:output:0, sum:output:0) {T=(int32, int32, float32), \
+cond=@some, body=@more, output_shapes=([], [], [])}
+  two = Const() {dtype=int32, value=int32[]:2}
+  rest = FloorMod(i, two:output:0) {T=int32}
+  odd = Less(rest:z:0, one:output:0) {T=int32}
+  side = If(odd:z:0, inner:output:2) {Tcond=bool, Tin=(float32), Tout=(float32), \
+then_branch=@changed, else_branch=@same, output_shapes=([])}
+  step = AssignAddVariableOp(w, side:output:0) {dtype=float32}
+"""
+SAMPLING = """
+function some(j: int32, m: int32, x: float32) -> (going: bool) {
+  less = LessEqual(j, m) {T=int32}
+  return going = less:z:0
+}
+function more(j: int32, m: int32, x: float32) -> (k: int32, m_out: int32, y: float32) {
+  stateful
+  one = Const() {dtype=int32, value=int32[]:1}
+  next = AddV2(j, one:output:0) {T=int32}
+  called = StatefulPartitionedCall(x) {Tin=(float32), Tout=(float32), f=@changed}
+  return k = next:z:0
+  return m_out = m
+  return y = called:output:0
+}
+function changed(x: float32) -> (y: float32) {
+  stateful
+  none = Const() {dtype=int32, value=int32[0]:[]}
+  draw = RandomUniform(none:output:0) {T=int32, dtype=float32}
+  sum = AddV2(x, draw:output:0) {T=float32}
+  return y = sum:z:0
+}
+function same(x: float32) -> (y: float32) {
+  return y = x
+}
+"""
 FUNCTIONS = """
 function first(w: resource, u: resource) -> (y: float32) {
   old = ReadVariableOp(w) {dtype=float32}
@@ -143,6 +195,16 @@ def test_a_loop_that_draws_from_a_generator_is_compiled_as_a_whole() -> None:
         np.testing.assert_allclose(one[0], other[0], rtol=1e-6)
         np.testing.assert_array_equal(one[1], other[1])
     assert "While" in compiled(session)
+
+
+def test_a_loop_with_random_nodes_is_compiled_and_draws_the_numbers_of_tokens() -> None:
+    text = HEAD + LOOP + BODY.replace("STEP", STREAMS).replace("{\n  one", "{\n  stateful\n  one")
+    feeds = [{"n": np.int32(count)} for count in (3, 0, 2, 5)]
+    wanted, _ = runs(text + SAMPLING, "tokens", ["y:0", "after:0"], *feeds)
+    found, session = runs(text + SAMPLING, "xla", ["y:0", "after:0"], *feeds)
+    np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=1e-6)
+    assert "While" in compiled(session)
+    assert len({float(after) for _, after in found}) == len(feeds) - 1  # no iteration, no change
 
 
 def test_a_conditional_that_assigns_is_compiled_with_what_follows() -> None:

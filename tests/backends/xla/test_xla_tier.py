@@ -306,7 +306,7 @@ def test_threads_with_different_shapes_compile_once_each(at_once: None) -> None:
 def test_a_run_continues_on_numpy_if_xla_has_no_memory(
     at_once: None, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    def fail(self: CompiledFunction, inputs: Any) -> Any:
+    def fail(self: CompiledFunction, inputs: Any, step: Any) -> Any:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore")
 
     monkeypatch.setattr(CompiledFunction, "run", fail)

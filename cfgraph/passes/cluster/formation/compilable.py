@@ -139,7 +139,8 @@ class CompilationRules:
 
 
 def _kernel_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason | None:
-    if op.compiles() or (traced and op.compilation.traceable):
+    support = op.compilation
+    if op.compiles() or (traced and (support.traceable or support.draws_traced)):
         return None
     data = {"op": node.op}
     if op.effects.stateful:
