@@ -121,7 +121,7 @@ def jax_line(
         if not inner:
             on_lists = list_kernel(jax, node, op)
             has_checks |= on_lists is not None
-            if op.compilation.draws_traced:
+            if op.compilation.traces_effects and op.effects.random:
                 draws, kernel = True, ordinary(node, op)
                 return lambda step, *inputs: kernel(step.of(node), *inputs)
             if may_write(node):
@@ -186,7 +186,7 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
 
     def bound(node: Node, op: type[Op]) -> Kernel:
         types = registry.input_types(node) or []
-        reads = op.compilation.draws_traced or any(dtype.kind == "resource" for dtype in types)
+        reads = op.compilation.traces_effects or any(dtype.kind == "resource" for dtype in types)
         if op.effects.stateful and not reads:
             message = f"{node.op} has effects and cannot be compiled"
             raise Unsupported(message, node=node)

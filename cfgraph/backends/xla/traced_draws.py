@@ -50,7 +50,7 @@ def drawn_streams(
     for node in execution_order(function):
         op = lookup(node.op)
         assert op is not None
-        if op.compilation.draws_traced:
+        if op.compilation.traces_effects and op.effects.random:
             yield node.attr("seed"), node.attr("seed2"), scope.path + stream_name(node)
         inner = called_functions(node, op, instances)
         for label, body in zip(call_labels(op.calls.kind, len(inner)), inner, strict=True):

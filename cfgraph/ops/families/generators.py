@@ -17,11 +17,11 @@ from cfgraph.ops.families.stateless_random import (
     check_shape,
     draw_in_range,
     draw_in_shape,
-    is_tracing,
     keyed_stream,
 )
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels import philox
+from cfgraph.ops.kernels.array_namespace import is_tracing
 from cfgraph.ops.kernels.philox import RandomStream
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Op, OpError

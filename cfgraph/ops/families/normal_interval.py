@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from cfgraph.ops.families import float_namespace
-from cfgraph.ops.families.stateless_random import is_tracing
 from cfgraph.ops.kernels import philox
-from cfgraph.ops.kernels.array_namespace import updated_at
+from cfgraph.ops.kernels.array_namespace import is_tracing, updated_at
 from cfgraph.ops.kernels.philox import RandomStream
 
 # rejections in a row after which TensorFlow fails

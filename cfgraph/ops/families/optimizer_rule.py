@@ -16,7 +16,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import NUMERIC, Variable
-from cfgraph.ops.kernels.array_namespace import holds
+from cfgraph.ops.kernels.array_namespace import holds, is_tracing
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 
@@ -66,6 +66,8 @@ def register_forms(*prefixes: str) -> Callable[[type[UpdateRule]], type[UpdateRu
             if prefix == "ResourceApply" and rule.compiled_kinds:
                 types = _INTEGERS if "c" in rule.compiled_kinds else f"{_INTEGERS}, {_COMPLEX}"
                 facts["compilation"] = CompilerSupport(compiled=True, uncompiled_types=types)
+            elif prefix == "ResourceSparseApply":
+                facts["compilation"] = CompilerSupport(traces_effects=True)
             type(prefix + rule.__name__, (form, rule), facts)
         return rule
 
@@ -231,15 +233,14 @@ class SparseUpdate(UpdateRule, abstract=True):
             check(inputs)
             cells, grad, indices = inputs[:count], inputs[grad_at], inputs[grad_at + 1]
             values = _read_cells(cells)
-            _check_rows(values[0], grad, indices)
+            _check_rows(xp, values[0], grad, indices)
             before, after = inputs[count:grad_at], inputs[grad_at + 2 :]
-            new = [value.copy() for value in values]
-            for positions in _duplicate_free_rounds(indices):
-                rows = indices[positions]
-                old = [value[rows] for value in new]
-                changed = update(*old, *before, grad[positions], *after)
-                for value, change in zip(new, changed, strict=True):
-                    value[rows] = change
+
+            def changed(old: Sequence[Any], gradients: Any) -> list[Any]:
+                return update(*old, *before, gradients, *after)
+
+            rounds = _traced_rounds if is_tracing(xp) else _update_rounds
+            new = rounds(xp, values, indices, grad, changed)
             for cell, value in zip(cells, new, strict=True):
                 cell.value = value
             return cells[0] if returns else None
@@ -247,14 +248,53 @@ class SparseUpdate(UpdateRule, abstract=True):
         return apply
 
 
-def _check_rows(var: Any, grad: Any, indices: Any) -> None:
+RowUpdate = Callable[[Sequence[Any], Any], list[Any]]
+
+
+def _update_rounds(
+    xp: ModuleType, values: Sequence[Any], indices: Any, grad: Any, changed: RowUpdate
+) -> list[Any]:
+    """Copies of values whose listed rows are changed, in order where a row is listed again."""
+    new = [value.copy() for value in values]
+    for positions in _duplicate_free_rounds(indices):
+        rows = indices[positions]
+        changes = changed([value[rows] for value in new], grad[positions])
+        for value, change in zip(new, changes, strict=True):
+            value[rows] = change
+    return new
+
+
+def _traced_rounds(
+    xp: Any, values: Sequence[Any], indices: Any, grad: Any, changed: RowUpdate
+) -> list[Any]:
+    """The same in a loop of rounds, each of which drops the changes of all others."""
+    from jax import lax
+
+    order = xp.argsort(indices, stable=True)
+    ordered = indices[order]
+    occurrence = xp.arange(len(order)) - xp.searchsorted(ordered, ordered)
+    occurrence = xp.zeros_like(occurrence).at[order].set(occurrence)
+
+    def one_round(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        number, *new = state
+        changes = changed([value[indices] for value in new], grad)
+        rows = xp.where(occurrence == number, indices, len(values[0]))
+        pairs = zip(new, changes, strict=True)
+        return number + 1, *(x.at[rows].set(change, mode="drop") for x, change in pairs)
+
+    count = occurrence.max(initial=-1) + 1
+    start = xp.zeros_like(count), *map(xp.asarray, values)
+    return list(lax.while_loop(lambda state: state[0] < count, one_round, start)[1:])
+
+
+def _check_rows(xp: ModuleType, var: Any, grad: Any, indices: Any) -> None:
     if indices.ndim != 1 or not var.ndim or grad.shape != indices.shape + var.shape[1:]:
         raise OpError(
             f"grad of shape {Shape(grad.shape)} and indices of shape {Shape(indices.shape)} do not "
             f"fit var of shape {Shape(var.shape)}"
         )
     out_of_range = (indices < 0) | (indices >= len(var))
-    if out_of_range.any():
+    if not holds(xp, ~out_of_range.any()):
         offset = int(out_of_range.argmax())
         raise OpError(f"Index {indices[offset]} at offset {offset} in indices is out of range")
 

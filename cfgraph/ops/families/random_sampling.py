@@ -37,7 +37,7 @@ _FLOAT = "dtype: {float16, bfloat16, float32, float64}, T: {int32, int64}"
 
 
 # a generator that may be traced: it has the methods `random` and `integers`
-_TRACED = CompilerSupport(draws_traced=True)
+_TRACED = CompilerSupport(traces_effects=True)
 
 
 class Sampler(Op, abstract=True):

@@ -11,8 +11,8 @@ import numpy as np
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.gather import index_vectors, with_index_depth
 from cfgraph.ops.families.variables import NUMERIC, Variable
-from cfgraph.ops.kernels.array_namespace import accumulated_at, last_updates, updated_at
-from cfgraph.ops.opdef.facts import SideEffects
+from cfgraph.ops.kernels.array_namespace import accumulated_at, holds, last_updates, updated_at
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Op, OpError, define_op
 
@@ -50,6 +50,8 @@ def scatter_max(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
 
 def scatter_multiply(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
     """A copy of `array` multiplied by the updates at `index`; duplicates accumulate."""
+    if hasattr(array, "at"):
+        return array.at[index].multiply(updates)
     result = np.array(array)
     np.multiply.at(result, index, updates)
     return result
@@ -88,7 +90,7 @@ class ScatterRows(ScatterUpdate, abstract=True):
 
     @classmethod
     def kernel(cls, xp: ModuleType, step: Any, cell: Variable, indices: Any, updates: Any) -> Any:
-        array = cell.read()
+        array = xp.asarray(cell.read())
         if not array.ndim:
             raise OpError("the variable must have at least one dimension, got shape []")
         if updates.shape and updates.shape != indices.shape + array.shape[1:]:
@@ -98,7 +100,7 @@ class ScatterRows(ScatterUpdate, abstract=True):
                 f"params.shape {Shape(array.shape)}"
             )
         out_of_range = (indices < 0) | (indices >= len(array))
-        if out_of_range.any():
+        if not holds(xp, ~out_of_range.any()):
             first = np.argwhere(out_of_range)[0].tolist()
             bad = indices[tuple(first)]
             raise OpError(f"indices{first or ''} = {bad} is not in [0, {len(array)})")
@@ -115,7 +117,7 @@ class ScatterPositions(ScatterUpdate, abstract=True):
         cls, xp: ModuleType, bad_indices_policy: bytes, /, step: Any, cell: Variable, *inputs: Any
     ) -> Any:
         indices, updates = inputs
-        array = cell.read()
+        array = xp.asarray(cell.read())
         whole, vectors = with_index_depth(xp, array, indices)
         index, bad = index_vectors(xp, vectors, whole.shape, check=bad_indices_policy != b"IGNORE")
         expected = vectors.shape[:-1] + whole.shape[vectors.shape[-1] :]
@@ -125,7 +127,9 @@ class ScatterPositions(ScatterUpdate, abstract=True):
                 f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
                 f"params.shape {Shape(array.shape)}"
             )
-        if bad is not None:
+        if bad is not None and hasattr(whole, "at"):  # jax drops updates out of bounds
+            index = (xp.where(bad, whole.shape[0], index[0]), *index[1:])
+        elif bad is not None:
             index, updates = tuple(component[~bad] for component in index), updates[~bad]
         cell.value = cls.change(xp, whole, index, updates).reshape(array.shape)
         return cell if cls.parsed().outputs else None
@@ -135,12 +139,14 @@ class ResourceScatterRows(ScatterRows, abstract=True):
     """Update of selected rows of a variable behind a resource handle."""
 
     signature = "resource: resource, indices: host Tindices, updates: dtype ->"
+    compilation = CompilerSupport(traces_effects=True)
 
 
 class ResourceScatterNd(ScatterPositions, abstract=True):
     """An update of slices of a variable behind a resource handle, at index vectors."""
 
     signature = "ref: resource, indices: host Tindices, updates: T ->"
+    compilation = CompilerSupport(traces_effects=True)
 
 
 # suffix of the names, function, description, types, and whether there is a form of slices
@@ -179,7 +185,9 @@ def _define_of_slices(suffix: str, change: ScatterFunction, description: str, ty
 def _define(
     name: str, base: type[ScatterUpdate], change: ScatterFunction, doc: str, attrs: str
 ) -> None:
-    define_op(__name__, name, base, doc, attrs=attrs, change=staticmethod(change))
+    support = CompilerSupport() if change is scatter_divide else base.compilation
+    facts = {"attrs": attrs, "change": staticmethod(change), "compilation": support}
+    define_op(__name__, name, base, doc, **facts)
 
 
 for _suffix, _change, _description, _types, _has_slices in _CHANGES:

@@ -15,7 +15,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.kernels import philox
-from cfgraph.ops.kernels.array_namespace import holds
+from cfgraph.ops.kernels.array_namespace import holds, is_tracing
 from cfgraph.ops.kernels.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -38,11 +38,6 @@ def check_shape(shape: Any) -> tuple[int, ...]:
         raise OpError(f"Dimension sizes must be non-negative, got {list(sizes)}")
     reserve_array(sizes, 8)
     return sizes
-
-
-def is_tracing(xp: ModuleType) -> bool:
-    """True for the namespace of arrays that may be traced."""
-    return xp.__name__ == "jax.numpy"
 
 
 def stream_of_seed(seed: Any) -> PhiloxStream:

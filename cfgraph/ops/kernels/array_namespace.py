@@ -269,6 +269,11 @@ def defer_check(condition: Callable[[], Any]) -> None:
         scope.append(condition().all())
 
 
+def is_tracing(xp: ModuleType) -> bool:
+    """True for the namespace of arrays that may be traced."""
+    return xp.__name__ == "jax.numpy"
+
+
 def holds(xp: ModuleType, condition: Any) -> bool:
     """True if a condition on arrays of a namespace holds; jax may trace it, and checks it later."""
     if xp is np or is_gpu_namespace(xp):

@@ -68,7 +68,7 @@ class CompilerSupport:
 
     runnable: bool = True  # cfgraph has a kernel
     traceable: bool = True  # jax can trace the kernel
-    draws_traced: bool = False  # stateful only as it draws, from a generator that can be traced
+    traces_effects: bool = False  # the same for a stateful op, on variables or random numbers
     compiled: bool | None = None  # TensorFlow's XLA has a kernel; None: if traceable
     uncompiled_types: str = ""  # types that the kernel of XLA does not take, as in attrs
     row_operation: RowOperation = (

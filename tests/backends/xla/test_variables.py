@@ -367,15 +367,30 @@ OPTIMIZERS = sorted(
     for name in registry.op_names()
     if name.startswith("ResourceApply") and (op := lookup(name)) is not None and op.compiles()
 )
+SPARSE = sorted(
+    name
+    for name in registry.op_names()
+    if name.startswith(("ResourceSparseApply", "ResourceScatter")) and "ScatterDiv" not in name
+)
+# of these, one of each kind is tried in a short run
+SOME = ("ResourceSparseApplyFtrl", "ResourceScatterMul", "ResourceScatterNdSub")
+UPDATES = [
+    *OPTIMIZERS,
+    *(pytest.param(x, marks=[] if x in SOME else pytest.mark.slow) for x in SPARSE),
+]
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", UPDATES)
 def test_an_update_by_an_optimizer_is_compiled(name: str) -> None:
     op = lookup(name)
     assert op is not None
     text, inputs, random = "", [], np.random.default_rng(3)
+    # a row is updated twice
+    rows, feeds = np.array([2, 0, 2, 1], np.int32), {}
+    changes = ("grad", "delta", "updates")
+    length, kinds = len(rows) if name in SPARSE else 3, "Tindices=int32, " * (name in SPARSE)
     for number, argument in enumerate(op.parsed().inputs):
-        size = "[3]" if argument.name in ("grad", "delta") else "[]"
+        size = f"[{length}]" if argument.name in changes else "[]"
         kind = "float32" if argument.dtype is None else str(argument.dtype)
         if kind == "resource":
             values = "[0.5, 1.25, 2]"
@@ -384,15 +399,19 @@ def test_an_update_by_an_optimizer_is_compiled(name: str) -> None:
             )
             text += f"value{number} = Const() {{dtype=float32, value=float32[3]:{values}}}\n"
             text += f"init{number} = AssignVariableOp(v{number}, value{number}) {{dtype=float32}}\n"
+        elif argument.name == "indices":
+            feeds[f"v{number}:0"] = rows[:, None] if "Nd" in name else rows
+            text += f"v{number} = Placeholder() {{dtype=int32, shape=?}}\n"
         else:
-            numbers = random.uniform(0.1, 0.9, 3 if size == "[3]" else 1).round(3)
-            layout = str(numbers.tolist()) if size == "[3]" else str(numbers[0])
+            numbers = random.uniform(0.1, 0.9, length if size != "[]" else 1).round(3)
+            layout = str(numbers.tolist()) if size != "[]" else str(numbers[0])
             layout = "-0.5" if argument.name == "lr_power" else layout
             layout = "3" if kind == "int64" else layout
             text += f"v{number} = Const() {{dtype={kind}, value={kind}{size}:{layout}}}\n"
         inputs.append(f"v{number}")
     cells = [each for each in range(len(inputs)) if f"init{each}" in text]
-    text += f"step = {name}({', '.join(inputs)}) {{T=float32}}\n"
+    kinds += "dtype" if "dtype" in op.parsed().attrs else "T"
+    text += f"step = {name}({', '.join(inputs)}) {{{kinds}=float32}}\n"
     text += "".join(
         f"after{each} = ReadVariableOp(v{each}, ^step) {{dtype=float32}}\n" for each in cells
     )
@@ -400,9 +419,32 @@ def test_an_update_by_an_optimizer_is_compiled(name: str) -> None:
     for engine in ("tokens", "xla"):
         session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"), engine=engine)
         session.run(targets=[f"init{each}" for each in cells])
-        found.append([session.run([f"after{each}:0" for each in cells]) for _ in range(2)])
+        found.append([session.run([f"after{each}:0" for each in cells], feeds) for _ in range(2)])
     np.testing.assert_allclose(np.array(found[1]), np.array(found[0]), rtol=2e-6)
     assert name in compiled(session)
+
+
+@pytest.mark.parametrize("op", ["ResourceScatterAdd", "ResourceSparseApplyMomentum"])
+def test_an_index_out_of_range_of_an_update_is_the_error_of_tokens(op: str) -> None:
+    text = HEAD.replace("shape=[]", "shape=[2]").replace("float32[]:2", "float32[2]:[2,3]")
+    text = text.replace("{dtype=int32, shape=[2]}", "{dtype=int32}")
+    text += "more = Const() {dtype=float32, value=float32[1]:[1]}\n"
+    text += "rate = Const() {dtype=float32, value=float32[]:1}\n"
+    if op == "ResourceScatterAdd":
+        text += f"step = {op}(w, n, more) {{dtype=float32, Tindices=int32}}\n"
+    else:
+        text += f"step = {op}(w, u, rate, more, n, rate) {{T=float32, Tindices=int32}}\n"
+    text += "after = ReadVariableOp(w, ^step) {dtype=float32}\ny = Cos(after)\n"
+    messages, values = [], []
+    for engine in ("tokens", "xla"):
+        found, session = runs(text, engine, ["y:0"], {"n": np.array([1], np.int32)})
+        with pytest.raises(ExecutionError) as error:
+            session.run(["y:0"], {"n": np.array([2], np.int32)})
+        messages.append(str(error.value).replace("cluster_0/", ""))
+        values.append([*found, session.run(["after:0"], {"n": np.array([0], np.int32)})])
+    assert messages[0] == messages[1]
+    np.testing.assert_allclose(values[1][0], values[0][0], rtol=1e-6)
+    np.testing.assert_allclose(values[1][1], values[0][1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("engine", ["compiled", "tokens", "xla"])

@@ -140,7 +140,7 @@ class CompilationRules:
 
 def _kernel_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason | None:
     support = op.compilation
-    if op.compiles() or (traced and (support.traceable or support.draws_traced)):
+    if op.compiles() or (traced and (support.traceable or support.traces_effects)):
         return None
     data = {"op": node.op}
     if op.effects.stateful:
