@@ -147,6 +147,13 @@ class FreezeOptions(OptionGroup):
             help="Drop updates of variables that a fetch waits for, but does not read.",
         ),
     ] = False
+    constant_tables: Annotated[
+        bool,
+        typer.Option(
+            "--constant-tables",
+            help="Turn lookups in tables that are filled once into lookups in constants.",
+        ),
+    ] = False
     variables: str | None = None
     allow_io: bool = False
     feeds: list[str] = field(default_factory=list)

@@ -139,6 +139,19 @@ def test_tables_stay_with_their_initializers(command: Any, fixtures: Path, tmp_p
     assert not any(role_of(node) or function_calls(node.op).kind for node in frozen)
 
 
+def test_a_file_of_words_becomes_a_constant(command: Any, fixtures: Path, tmp_path: Path) -> None:
+    line = ("freeze", fixtures / "saved_model_tables", "--feed", 'serving_default_words=["y"]')
+    done = command(*line, "--constant-tables", "--verify", "-o", tmp_path / "o.pb")
+    assert done.code == 0, done.err
+    assert "constants in place of tables: hash_table (2 rows), hash_table_1 (3 rows)" in done.err
+    frozen = cfgraph.load(tmp_path / "o.pb")
+    assert not {op for op in frozen.ops if "Table" in op}
+    outputs = ["StatefulPartitionedCall_1:0", "StatefulPartitionedCall_1:1"]
+    words = np.array(["b", "y", "?"], object)
+    found = cfgraph.Session(frozen).run(outputs, {"serving_default_words": words})
+    assert [value.tolist() for value in found] == [[2, -1, -1], [-1, 1, -1]]
+
+
 TABLE_WRITERS = {"LookupTableImportV2", "InitializeTableFromTextFileV2"}
 
 

@@ -22,7 +22,7 @@ from cfgraph.ir.names import first_names
 from cfgraph.ir.node import node_name
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.units import format_byte_size
-from cfgraph.passes.freeze.freeze import Frozen, FrozenVariable, KeptTable, freeze
+from cfgraph.passes.freeze.freeze import Frozen, FrozenTable, FrozenVariable, KeptTable, freeze
 from cfgraph.passes.optimize.rewriting import Rewrite
 from cfgraph.reports import Column, Count, DocumentResult, Record
 from cfgraph.runtime.engine.step import State
@@ -73,6 +73,7 @@ class FreezeResult(DocumentResult, command="freeze", summary=FreezeSummary):
     inputs: Sequence[str]  #: Tensors that are constants now.
     branches: Sequence[Rewrite]  #: The rewrites that removed a branch.
     tables: Sequence[KeptTable]  #: The tables that stay.
+    constant_tables: Sequence[FrozenTable]  #: The tables that are constants now.
     updates: Sequence[str]  #: The updates of variables that were dropped.
     warnings: Warnings
     verify: RunsReport | None
@@ -116,6 +117,7 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
             values=values,
             keep_variables=split_names(options.keep_variables),
             drop_updates=options.drop_updates,
+            constant_tables=options.constant_tables,
         )
         return cls(graph, options, report, functions, names)
 
@@ -155,6 +157,9 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
         size = format_byte_size(sum(item.bytes for item in frozen))
         plural = "s" * (len(frozen) != 1)
         out.line(f"{len(frozen)} variable{plural}, {size}: constant{plural} now")
+        if report.constant_tables:
+            tables = (f"{table.name} ({table.rows} rows)" for table in report.constant_tables)
+            out.line(f"constants in place of tables: {', '.join(tables)}")
         if report.inputs:
             out.line(f"constants in place of inputs: {', '.join(report.inputs)}")
         remaining = [item for item in self.variables() if not item.constant]
@@ -177,7 +182,8 @@ def _restored(graph: Graph, options: FreezeOptions, fetches: Sequence[str]) -> S
     They are those of a path, then those of a case.
     """
     required = required_state(graph, [graph[node_name(name)] for name in fetches])
-    required = RequiredState(required.variables, tables=False)
+    tables = required.tables and options.constant_tables
+    required = RequiredState(required.variables, tables)
     if required.is_empty:
         return None
     path, state = options.variables, None
@@ -187,7 +193,7 @@ def _restored(graph: Graph, options: FreezeOptions, fetches: Sequence[str]) -> S
     values = read_case(options.feeds).variables
     if values:
         state = state_with_values(graph, state, values)
-    if state or required.variables is None:
+    if state or not required.variables:
         return state
     names = first_names([name for _, name in sorted(required.variables)], _MAX_NAMES)
     message = f"no values of the variables {names}"

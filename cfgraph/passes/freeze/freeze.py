@@ -5,7 +5,7 @@
 Inputs with a fixed value become constants, too. Calls are inlined, `optimize` removes branches that
 are never taken, and a variable that only such a branch assigned is a constant after all. Handles
 that loops and conditionals pass to their functions become values. Tables stay, with the nodes that
-initialize them.
+initialize them, or become constants, too.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.traversal import ancestors, is_partitioned, topological_order
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.control_flow import NoOp
-from cfgraph.ops.families.lookup_tables import TableHandle
+from cfgraph.ops.families.lookup_tables import LookupTable, TableHandle
 from cfgraph.ops.families.variables import VariableV2
 from cfgraph.ops.opdef.op import is_a, is_functional, lookup
 from cfgraph.passes.faulty_nodes import defer_faults, has_faulty_nodes, require_no_faulty_nodes
 from cfgraph.passes.freeze.handle_uses import Blocker, HandleUses
+from cfgraph.passes.freeze.tables import TableRows, TableUses, find_constant_tables
 from cfgraph.passes.freeze.updates import awaited_updates, drop_updates
 from cfgraph.passes.freeze.values import ValuePassing, ValueType
 from cfgraph.passes.lower.lower import inline_calls
@@ -52,6 +53,8 @@ from cfgraph.stack_position import LOCATORS, pass_position
 _BRANCHES: Final = "branches"
 _MAX_NAMES: Final = 4
 Key = tuple[str, str]
+# the type of the value in place of a handle, and the outputs that are the handle
+Handles = dict[Output, tuple[ValueType, list[Output]]]
 
 
 class StoredVariable(Protocol):
@@ -67,6 +70,9 @@ class VariableStore(Protocol):
 
     def variables(self) -> Iterator[tuple[Key, StoredVariable]]:
         """The variables with their keys."""
+
+    def tables(self) -> Iterator[tuple[Key, LookupTable]]:
+        """The tables that are filled, with their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,14 @@ class KeptTable:
 
 
 @dataclass(frozen=True, slots=True)
+class FrozenTable:
+    """A table that is a constant now."""
+
+    name: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Frozen(Report):
     """Report of `freeze`.
 
@@ -102,6 +116,7 @@ class Frozen(Report):
     inputs: tuple[str, ...] = ()
     branches: tuple[Rewrite, ...] = ()
     tables: tuple[KeptTable, ...] = ()
+    constant_tables: tuple[FrozenTable, ...] = ()
     updates: tuple[str, ...] = ()
 
 
@@ -113,6 +128,7 @@ def freeze(
     values: Mapping[str, Any] | None = None,
     keep_variables: Iterable[str] = (),
     drop_updates: bool = False,
+    constant_tables: bool = False,
 ) -> Frozen:
     """Replace variables by their values, in place, and remove what the outputs do not need.
 
@@ -123,6 +139,8 @@ def freeze(
         keep_variables: names of variables that stay variables.
         drop_updates: remove updates of variables that outputs wait for; those that a needed node
             reads in the same run stay.
+        constant_tables: turn lookups in tables that are filled once into lookups in constants,
+            with the rows of the state, or of the constants that fill them.
 
     Returns a report on every variable. Raises InvalidInput for an invalid graph, UsageError for an
     unknown name or a value that does not fit, Unsupported for a partitioned graph; the graph is
@@ -140,7 +158,8 @@ def freeze(
     known = _values_by_key(graph, variables)
     unknown = [name for name in _array_names(variables) if ("", name) not in known]
     with paused_gc(nodes=size), unchanged_on_error(graph):
-        freezer = _Freezer(graph, known, wanted, list(keep_variables), drop_updates)
+        rows = _table_rows(variables) if constant_tables else None
+        freezer = _Freezer(graph, known, wanted, list(keep_variables), drop_updates, rows)
         deferred = defer_faults(graph, [*needed, *freezer.table_initializers()])
         freezer.set_inputs(values or {})
         freezer.run()
@@ -157,6 +176,7 @@ def freeze(
         inputs=tuple(freezer.inputs),
         branches=tuple(item for item in freezer.applied if item.rule == _BRANCHES),
         tables=tuple(freezer.tables),
+        constant_tables=tuple(freezer.constant_tables),
         updates=tuple(freezer.updates),
     )
 
@@ -187,6 +207,14 @@ def _values_by_key(
     return values
 
 
+def _table_rows(variables: VariableStore | Mapping[str, Any] | None) -> dict[Key, TableRows]:
+    """The rows of the tables of a state that are filled once."""
+    if variables is None or isinstance(variables, Mapping):
+        return {}
+    tables = variables.tables()
+    return {key: TableRows(*table.export()) for key, table in tables if table.immutable}
+
+
 def _array_names(variables: VariableStore | Mapping[str, Any] | None) -> Iterable[str]:
     return variables if isinstance(variables, Mapping) else ()
 
@@ -205,11 +233,14 @@ class _Freezer:
     outputs: list[str]
     kept: list[str]
     drops_updates: bool
+    rows: Mapping[Key, TableRows] | None
     inputs: list[str] = field(default_factory=list)
     frozen: dict[Key, FrozenVariable] = field(default_factory=dict)
     remaining: dict[Key, FrozenVariable] = field(default_factory=dict)
     applied: list[Rewrite] = field(default_factory=list)
     tables: list[KeptTable] = field(default_factory=list)
+    constant_tables: list[FrozenTable] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
     updates: list[str] = field(default_factory=list)
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     count: int = 0
@@ -252,7 +283,9 @@ class _Freezer:
             changed = inline_calls(self.graph).rewrites
             if not changed and self.drops_updates:
                 changed = self._drop_updates()
-            changed = changed or self._freeze_variables() + self._drop_idle_controls()
+            if not changed:
+                changed = self._freeze_variables() + self._freeze_tables()
+                changed += self._drop_idle_controls()
             self.count += changed
             if not changed and not has_fewer:
                 break
@@ -329,8 +362,8 @@ class _Freezer:
             if is_variable(node):
                 nodes.setdefault(variable_key(node), []).append(node)
         self.remaining = dict(self._in_functions())
-        handles: dict[Output, tuple[ValueType, list[Output]]] = {}
-        found: list[tuple[Node, Any]] = []
+        handles: Handles = {}
+        found: list[tuple[Node, DType, Any]] = []
         for key, group in nodes.items():
             if key in self.remaining:
                 continue
@@ -341,14 +374,43 @@ class _Freezer:
                 continue
             self.frozen[key] = outcome
             handles.update(flows)
-            found += [(node, self.values[key]) for node in group]
-        for node, value in found:
-            dtype = node.attr("dtype").base
+            found += [(node, node.attr("dtype").base, self.values[key]) for node in group]
+        self._replace_handles(uses, found, handles)
+        return len(found)
+
+    def _replace_handles(
+        self, uses: HandleUses, found: list[tuple[Node, DType, Any]], handles: Handles
+    ) -> None:
+        """Turn nodes that output handles into constants, which their readers read."""
+        graph = self.graph
+        for node, dtype, value in found:
             attrs = {key: item for key, item in node.attrs.items() if key == COLOCATION_ATTR}
             tensor = TensorValue(np.asarray(value, dtype.numpy))
             graph.set_op(node, "Const", {"dtype": dtype, "value": tensor, **attrs})
-        self._separate({node.name for node, _ in found})
+        self._separate({node.name for node, _, _ in found})
         ValuePassing(graph, uses).replace(graph, handles)
+
+    def _freeze_tables(self) -> int:
+        """Turn lookups in tables with known rows into lookups in constants."""
+        if self.rows is None or not self.tables:
+            return 0
+        graph, uses = self.graph, HandleUses(self.graph.functions)
+        handles: Handles = {}
+        found: list[tuple[Node, DType, Any]] = []
+        named = {*map(node_name, self.outputs)}
+        self.reasons = {}
+        for item in find_constant_tables(graph, uses, self.rows, named):
+            if not isinstance(item, TableUses):
+                table, reason = item
+                self.reasons |= dict.fromkeys([node.name for node in table.handles], reason)
+                continue
+            self.constant_tables.append(FrozenTable(item.name, len(item.table.keys)))
+            for node, outputs in item.handles.items():
+                keys = item.table.keys
+                dtype = node.attr("key_dtype")
+                found.append((node, dtype, keys))
+                handles[node.output()] = ValueType(dtype, keys.shape, item.table), outputs
+        self._replace_handles(uses, found, handles)
         return len(found)
 
     def _separate(self, constants: Collection[str]) -> None:
@@ -429,6 +491,8 @@ class _Freezer:
             yield f"no variables for the inputs {names}, which are handles; freeze the SavedModel"
         yield from self._update_warnings()
         for table in self.tables:
+            if table.name in self.reasons:
+                yield f"table {table.name} is no constant: {self.reasons[table.name]}"
             if table.initializers:
                 names = ", ".join(table.initializers)
                 fed = first_names([node.name for node in self._inputs_of(table)], _MAX_NAMES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cfgraph.analysis.resource_handles import forwarded_outputs
 from cfgraph.errors import InvalidInput, Unsupported
@@ -16,6 +16,13 @@ from cfgraph.ir.function_graph import FunctionGraph, instantiate, is_polymorphic
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.ops.families.lookup_table_files import InitializeTableFromTextFileV2
+from cfgraph.ops.families.lookup_tables import (
+    InitializeTableV2,
+    LookupTableFindV2,
+    LookupTableImportV2,
+    LookupTableSizeV2,
+)
 from cfgraph.ops.families.resource_variables import (
     VariableRead,
     VariableShape,
@@ -27,6 +34,12 @@ from cfgraph.ops.opdef.op import function_calls, is_a, lookup, may_write, role_o
 
 # functional nodes through whose functions handles are followed
 _FOLLOWED = frozenset({"if", "case", "while", "call"})
+# what fills a table that is filled once; a constant has the rows already
+TABLE_INITIALIZERS: Final = (
+    InitializeTableV2,
+    LookupTableImportV2,
+    InitializeTableFromTextFileV2,
+)
 
 
 class Blocker(NamedTuple):
@@ -97,6 +110,8 @@ class HandleUses:
         """The reason why a use needs a variable, or None, and the outputs that are the handle."""
         calls = function_calls(node.op)
         name = path + node.name
+        if slot == 0 and is_a(node, *TABLE_INITIALIZERS):
+            return None, []
         if calls.kind in _FOLLOWED and slot >= calls.first_argument:
             return self._through_functions(node, calls, slot - calls.first_argument, path)
         if _is_read(node, slot):
@@ -160,6 +175,8 @@ def _is_read(node: Node, slot: int) -> bool:
         return slot == 0 and op.value_attrs(node) is not None
     if is_a(node, VariableShape, VarIsInitializedOp, IsVariableInitialized):
         return True
+    if is_a(node, LookupTableFindV2, LookupTableSizeV2):
+        return slot == 0
     tensor = node.inputs[slot]
     dtype = tensor.dtype
     return dtype is not None and dtype.is_ref and not _takes_reference(node, slot)

@@ -15,12 +15,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from cfgraph.ir.attrs import Func, TensorValue
-from cfgraph.ir.dtypes import DType, bool_
+from cfgraph.ir.dtypes import DType, bool_, int64
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_body
 from cfgraph.ir.names import unused_name
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.lookup_tables import LookupTableFindV2, LookupTableSizeV2
 from cfgraph.ops.families.resource_variables import (
     VariableRead,
     VariableShape,
@@ -28,7 +29,8 @@ from cfgraph.ops.families.resource_variables import (
 )
 from cfgraph.ops.families.variables import IsVariableInitialized
 from cfgraph.ops.opdef.op import function_calls, is_a, lookup, role_of
-from cfgraph.passes.freeze.handle_uses import HandleUses, called_names
+from cfgraph.passes.freeze.handle_uses import TABLE_INITIALIZERS, HandleUses, called_names
+from cfgraph.passes.freeze.tables import ConstantTable, replace_lookup
 
 # annotations that describe outputs as handles
 _HANDLE_ANNOTATIONS: Final = (
@@ -41,10 +43,11 @@ _REFERENCE: Final = "Ref"
 
 
 class ValueType(NamedTuple):
-    """The type and the shape of a value in place of a handle."""
+    """The type and the shape of a value in place of a handle: a variable, or keys of a table."""
 
     dtype: DType
     dims: tuple[int, ...]
+    table: ConstantTable | None = None
 
 
 Types = Mapping[int, ValueType]
@@ -82,6 +85,13 @@ class ValuePassing:
         elif issubclass(op, VariableShape):
             attrs = {"T": types[0].dtype, "out_type": node.attr("out_type")}
             graph.set_op(node, "Shape", attrs)
+        elif issubclass(op, LookupTableFindV2) and types[0].table is not None:
+            replace_lookup(graph, node, types[0].table)
+        elif issubclass(op, LookupTableSizeV2):
+            graph.set_op(node, "Size", {"T": types[0].dtype, "out_type": int64})
+        elif issubclass(op, TABLE_INITIALIZERS):
+            graph.connect(node, (), node.controls)
+            graph.set_op(node, "NoOp", {})
         elif calls.kind:
             offset = calls.first_argument
             self._pass_values(graph, node, {slot - offset: item for slot, item in types.items()})

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from cfgraph.ops.opdef.resources import TABLES, VARIABLES, Resource
 from cfgraph.runtime.engine.random_numbers import RandomStreams, stream_counter
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
+
+if TYPE_CHECKING:
+    from cfgraph.ops.families.lookup_tables import LookupTable
 
 
 class IterationPosition(Protocol):
@@ -114,11 +117,13 @@ class State:
 
     def filled_tables(self) -> frozenset[tuple[str, str]]:
         """The containers and names of the tables that have been filled."""
-        return frozenset(
-            (container, name)
-            for (container, name, namespace), item in list(self._objects.items())
-            if namespace == TABLES and item.initialized
-        )
+        return frozenset(key for key, _ in self.tables())
+
+    def tables(self) -> Iterator[tuple[tuple[str, str], LookupTable]]:
+        """The tables that have been filled, each with its container and name."""
+        for (container, name, namespace), item in list(self._objects.items()):
+            if namespace == TABLES and item.initialized:
+                yield (container, name), item
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """The container and the name of each object."""
