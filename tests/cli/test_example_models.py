@@ -27,3 +27,11 @@ def test_a_model_runs_on_encoded_examples(
     values = json.loads(done.out)["result"]["values"]
     have = next(value["data"] for value in values if value["output"] == "scores")
     np.testing.assert_allclose(have, want, 1e-6)
+
+
+def test_a_message_without_its_last_bytes_gets_a_hint(command: Any, fixtures: Path) -> None:
+    folder = fixtures / "parse_example"
+    (message, *_) = np.load(folder / "ex.npy").ravel().tolist()
+    text = json.dumps([message[:-2].decode("latin-1")])
+    done = command("run", folder / "sm", "--feed", f"examples={text}")
+    assert (done.code, "NumPy drops zero bytes" in done.err) == (5, True), done.err

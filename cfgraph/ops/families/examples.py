@@ -22,6 +22,10 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext, shape_of_rank
 _TYPE = "{float32, int64, string}"
 _DENSE = f"Tdense: list({_TYPE}) >= 0, dense_shapes: list(shape) >= 0"
 _SPARSE = f"sparse_types: list({_TYPE}) >= 0"
+_LOST_ZEROS = (
+    "NumPy drops zero bytes at the end of strings of a fixed size, also in an .npy file: feed the "
+    'text ["..."], or from Python an array of objects'
+)
 
 
 class Row(NamedTuple):
@@ -163,7 +167,8 @@ def _rows(serialized: Any, names: Any) -> list[Row]:
     for label, data in zip(labels, np.asarray(serialized, object).ravel().tolist(), strict=True):
         features = read_example(data)
         if features is None:
-            raise OpError(f"Could not parse example input, value: {data[:40]!r}")
+            message = f"Could not parse example input, value: {data[:40]!r}"
+            raise OpError(message, hint=_LOST_ZEROS)
         rows.append(Row(decode_text(label), features))
     return rows
 
