@@ -126,3 +126,17 @@ def test_a_saved_model_shows_the_default_signature(
     assert "rest not needed by serving_default" in enclosing_boxes(reported, save)
     serve = next(node for name, node in nodes.items() if name.startswith("__inference_serve_"))
     assert not any(box.startswith("rest") for box in enclosing_boxes(reported, serve))
+
+
+def test_what_a_message_brings_to_an_output_is_needed(
+    command: Any, lstm: Path, tmp_path: Path
+) -> None:
+    page, lowered, parts = tmp_path / "page.html", tmp_path / "lowered.pb", tmp_path / "parts.pb"
+    command("lower", lstm, "-o", lowered)
+    command("partition", lowered, "--devices", "cpu:0,gpu:0", "--seed", "1", "-o", parts)
+    assert command("show", parts, "--html", page).code == 0
+    reported = model_of_page(page)
+    nodes = by_name(reported)
+    for name, is_rest in (("StatefulPartitionedCall_1", False), ("saver_filename", True)):
+        boxes = enclosing_boxes(reported, nodes[name])
+        assert any(box.startswith("rest") for box in boxes) == is_rest

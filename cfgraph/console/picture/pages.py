@@ -27,7 +27,7 @@ from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import node_name
-from cfgraph.ir.traversal import ancestors, downstream, is_partitioned
+from cfgraph.ir.traversal import ancestors, dependents, is_partitioned
 from cfgraph.ops.families.checkpoints import RestoreV2, SaveV2
 from cfgraph.ops.opdef.op import is_a
 from cfgraph.runtime.preparation.taps import TapPattern
@@ -347,10 +347,10 @@ def _rest_of_derived_graph(graph: Graph) -> RestOfGraph:
     saver = [node for node in graph if is_a(node, SaveV2, RestoreV2)]
     if not saver:
         return WHOLE_GRAPH
-    saved = set(downstream(saver))
+    saved = set(dependents(graph, saver))
     inputs = [node for node in graph if is_input(node)]
     default = [node for node in inputs if node.name.startswith(_DEFAULT_INPUT)]
-    computed = [node for node in downstream(default or inputs) if node not in saved]
+    computed = [node for node in dependents(graph, default or inputs) if node not in saved]
     needed = ancestors(graph, [node for node in computed if not is_input(node)])
     return _rest_without(graph, needed, "serving_default" if default else "the outputs")
 
