@@ -128,3 +128,46 @@ def test_random_programs_keep_all_tensors_outside_of_regions() -> None:
         before = outside_regions(graph)
         cfgraph.functionalize(graph)
         assert before <= graph.nodes.keys(), seed
+
+
+# a body whose conditional reads `large` in one branch alone, which reads `h` last
+CONDITIONAL_IN_A_LOOP = """
+x = Placeholder() {dtype=float32, shape=[]}
+i0 = Const() {dtype=int32, value=int32[]:0}
+i1 = Enter(i0) {frame_name="loop"}
+h1 = Enter(x) {frame_name="loop"}
+i2 = Merge(i1, i7)
+h2 = Merge(h1, h7)
+three = Const(^i2) {dtype=int32, value=int32[]:3}
+less = Less(i2, three)
+cond = LoopCond(less)
+i3 = Switch(i2, cond)
+h3 = Switch(h2, cond)
+i = Identity(i3:1)
+h = Identity(h3:1)
+two = Const(^i) {dtype=int32, value=int32[]:2}
+p = Less(i, two)
+large = Sinh(h)
+s = Switch(large, p)
+t = Switch(h, p)
+sum = Add(s:1, t:1)
+half = Cos(t)
+m = Merge(half, sum)
+one = Const(^i) {dtype=int32, value=int32[]:1}
+i6 = Add(i, one)
+i7 = NextIteration(i6)
+h7 = NextIteration(m)
+y = Exit(h3)
+"""
+
+
+def test_what_one_branch_alone_reads_is_computed_in_it() -> None:
+    graph = loads(CONDITIONAL_IN_A_LOOP.encode(), "graph")
+    feeds = {"x": np.float32(0.5)}
+    expected = cfgraph.Session(graph).run("y", feeds)
+    cfgraph.functionalize(graph, "y", target="converter")
+    assert cfgraph.Session(graph).run("y", feeds) == expected
+    ops = [{node.op for node in item.definition.nodes} for item in graph.functions.values()]
+    assert sum("Sinh" in found for found in ops) == 1
+    assert not any({"Sinh", "StatelessIf"} <= found for found in ops)
+    assert not cfgraph.functionalize(graph, "y", target="converter")

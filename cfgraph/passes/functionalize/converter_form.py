@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, compress
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -23,17 +23,19 @@ from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.function_graph import FunctionGraph, instantiate, is_polymorphic
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes, remove_uncalled_functions, with_body
 from cfgraph.ir.names import unused_name
-from cfgraph.ir.registry import infer_attrs
+from cfgraph.ir.registry import infer_attrs, output_count
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import ArgDef
 from cfgraph.ir.traversal import topological_order
-from cfgraph.ops.opdef.op import function_calls, role_of
+from cfgraph.ops.opdef.op import function_calls, lookup, role_of
 from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope, draws, stream_annotations
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.passes.functionalize.function_body import ArgumentNames
+from cfgraph.passes.node_copier import SourceCopier
 
 _LOWER_ATTR: Final = "_lower_using_switch_merge"
 # TensorFlow 2 marks its loops, which count already, with the number of their variables
@@ -161,7 +163,11 @@ class _ConverterForm:
         # what is lowered still says by its edges when nodes are live
         is_functional = not any(role_of(node) in (Role.ENTER, Role.SWITCH) for node in graph)
         for node in list(graph):
-            calls = function_calls(node.op)
+            is_case = function_calls(node.op).kind == "case"
+            if is_functional and is_case and len(node.attr("branches")) > 1:
+                self._nest_branches(graph, node)
+                count += 1
+            moved = self._sink(graph, node, fixed) if is_functional else []
             for name in _called(node):
                 self._rewrite_body(name)
             if _LOWER_ATTR in node.attrs:
@@ -170,13 +176,12 @@ class _ConverterForm:
                 count += 1
             if not is_functional:
                 continue
-            if calls.kind == "while" and node not in fixed:
+            kind = function_calls(node.op).kind
+            if kind == "while" and node not in fixed:
                 count += self._count_iterations(graph, node)
-            elif calls.kind in ("if", "case"):
-                count += self._drop_unread_arguments(graph, node)
-            if calls.kind == "case" and len(node.attr("branches")) > 1:
-                self._nest_branches(graph, node)
-                count += 1
+            elif kind in ("if", "case"):
+                count += self._order_arguments(graph, node)
+                graph.remove(*moved)
         if count:
             graph.reorder(topological_order(graph).nodes)
         return count
@@ -237,39 +242,102 @@ class _ConverterForm:
 
     # -- branches ----------------------------------------------------------------------------------
 
-    def _drop_unread_arguments(self, graph: Graph, node: Node) -> bool:
-        """Drop the arguments that no branch reads, such as those that said when it runs.
+    def _sink(self, graph: Graph, node: Node, fixed: Collection[Node]) -> list[Node]:
+        """Copy what one branch alone reads into it, as TensorFlow's optimizer does in functions.
 
-        TensorFlow's optimizer would rewrite the functions without them, and without shapes.
+        Returns the nodes that are not needed once the branches have no unread arguments.
+        """
+        calls, names = function_calls(node.op), _called(node)
+        has_branches = calls.kind == "if" and all(name in self.graph.functions for name in names)
+        if graph is self.graph or not has_branches:
+            return []
+        first = calls.first_argument
+        reads = [{*_read_arguments(self.graph.functions[name].definition)} for name in names]
+        branches: dict[Node, int | None] = {}
+        for source in reversed(topological_order(graph).nodes):
+            if source in fixed or not _may_sink(source):
+                continue
+            found: set[int | None] = set()
+            for user, slot in source.uses:
+                number = slot - first
+                is_argument = user is node and number >= 0
+                readers = [n for n, read in enumerate(reads) if number in read]
+                found.update(readers if is_argument else [branches.get(user)])
+            branches[source] = found.pop() if len(found) == 1 else None
+        moved = [source for source in graph if branches.get(source) is not None]
+        for branch in range(len(names)):
+            members = [source for source in moved if branches[source] == branch]
+            if members:
+                self._move(graph, node, branch, members)
+        return moved
+
+    def _move(self, graph: Graph, node: Node, branch: int, members: Sequence[Node]) -> None:
+        """Copy nodes into a branch; what they read are new arguments of all branches."""
+        calls = function_calls(node.op)
+        first, names = calls.first_argument, _called(node)
+        read = dict.fromkeys(item for source in members for item in source.inputs)
+        arguments = node.inputs[first:]
+        added = [item for item in read if item.node not in members and item not in arguments]
+        attrs = {**node.attrs, "Tin": (*(item.dtype for item in added), *node.attr("Tin"))}
+        for number, name in enumerate(names):
+            definition = self.graph.functions[name].definition
+            unused = ArgumentNames(_used_names(definition))
+            new = [ArgDef(unused.new(tensor), tensor.dtype, None) for tensor in added]
+            changed = _with_arguments(definition, new)
+            if number == branch:
+                changed = self._with_copies(changed, [*added, *arguments], members)
+            key = calls.functions[number]
+            attrs[key] = Func(self._add(name, changed, is_rewritten=False), attrs[key].attrs)
+        graph.connect(node, [*node.inputs[:first], *added, *arguments], node.controls)
+        graph.set_op(node, node.op, attrs)
+
+    def _with_copies(
+        self,
+        definition: FunctionDefinition,
+        arguments: Sequence[Output],
+        members: Sequence[Node],
+    ) -> FunctionDefinition:
+        """A branch with copies of nodes in place of the arguments that they were."""
+        functions, branch = self.graph.functions, Function("", definition)
+        body = instantiate(branch, {}, functions)
+        copier = SourceCopier(body.graph, lambda tensor: tensor)
+        own = {arg.output(): item for arg, item in zip(body.arguments, arguments, strict=True)}
+        copier.tensors.update((item, arg) for arg, item in own.items() if item.node not in members)
+        copies = {arg: copier.value(item) for arg, item in own.items() if item.node in members}
+        for argument, copy in copies.items():
+            body.graph.replace_uses(argument, copy)
+        body.graph.reorder(topological_order(body.graph).nodes)
+        returns = tuple(copies.get(tensor, tensor) for tensor in body.returns)
+        return with_body(branch, replace(body, returns=returns), functions).definition
+
+    def _order_arguments(self, graph: Graph, node: Node) -> bool:
+        """Drop the arguments that no branch reads, and list the others as branches read them.
+
+        TensorFlow's optimizer would rewrite the functions so, and lose the shapes of arguments of
+        a loop with such a branch. What no branch reads may have said when it runs.
         """
         names, calls = _called(node), function_calls(node.op)
         functions = [self.graph.functions.get(name) for name in names]
         bodies = [function.definition for function in functions if function is not None]
         if len(bodies) < len(names):
             return False
-        texts = [_read_names(body) for body in bodies]
-        read = [
-            any(arg.name in names_read for arg, names_read in zip(args, texts, strict=True))
-            for args in zip(*(body.inputs for body in bodies), strict=True)
-        ]
-        if all(read):
+        read = [*dict.fromkeys(chain.from_iterable(map(_read_arguments, bodies)))]
+        if read == [*range(len(bodies[0].inputs))]:
             return False
-        copies = {name: self._without(name, read) for name in names}
+        copies = {name: self._selecting(name, read) for name in names}
         attrs = {key: _renamed(value, copies) for key, value in node.attrs.items()}
-        attrs["Tin"] = tuple(compress(node.attr("Tin"), read))
-        first = calls.first_argument
-        graph.connect(
-            node, [*node.inputs[:first], *compress(node.inputs[first:], read)], node.controls
-        )
+        types, first = node.attr("Tin"), calls.first_argument
+        attrs["Tin"] = tuple(types[number] for number in read)
+        arguments = [node.inputs[first + number] for number in read]
+        graph.connect(node, [*node.inputs[:first], *arguments], node.controls)
         graph.set_op(node, node.op, attrs)
         return True
 
-    def _without(self, name: str, read: Sequence[bool]) -> str:
-        """A copy of a branch without some arguments."""
-        key = name, "".join("01"[item] for item in read)
+    def _selecting(self, name: str, numbers: Sequence[int]) -> str:
+        """A copy of a branch with some arguments, in their order."""
+        key = name, ",".join(map(str, numbers))
         if key not in self._copies:
             definition = self.graph.functions[name].definition
-            numbers = list(compress(range(len(read)), read))
             changed = replace(
                 definition,
                 inputs=tuple(definition.inputs[number] for number in numbers),
@@ -311,7 +379,8 @@ class _ConverterForm:
         if key not in self._copies:
             definition = self.graph.functions[name].definition
             nodes = StreamScope(path).annotated(definition.nodes, self.graph.functions)
-            self._copies[key] = self._add(f"{name}_{label}", replace(definition, nodes=nodes))
+            changed = replace(definition, nodes=nodes)
+            self._copies[key] = self._add(f"{name}_{label}", changed, is_rewritten=False)
         return self._copies[key]
 
     def _first_and_rest(
@@ -330,7 +399,7 @@ class _ConverterForm:
         if key not in self._copies:
             definition = self.graph.functions[name].definition
             changed = _with_arguments(definition, _new_args(definition, ["index"]))
-            self._copies[key] = self._add(f"{name}_indexed", changed)
+            self._copies[key] = self._add(f"{name}_indexed", changed, is_rewritten=False)
         return self._copies[key]
 
     def _rest(self, node: Node, names: Sequence[str], number: int) -> str:
@@ -357,14 +426,26 @@ class _ConverterForm:
         effects = {"effect": call} if node.op == "Case" else {}
         sources = {tensor.node.name: tensor for tensor in (index, *arguments)}
         made = function_from_nodes("", inner, sources, outputs, effects, inner.functions)
-        return self._add(f"{names[number]}_or_later", made.definition)
+        return self._add(f"{names[number]}_or_later", made.definition, is_rewritten=False)
 
-    def _add(self, base: str, definition: FunctionDefinition) -> str:
+    def _add(self, base: str, definition: FunctionDefinition, *, is_rewritten: bool = True) -> str:
         """Add a function under an unused name."""
         name = unused_name(base, self.graph.functions)
         self.graph.functions[name] = Function(name, definition)
-        self._rewritten.add(name)
+        if is_rewritten:
+            self._rewritten.add(name)
         return name
+
+
+def _may_sink(node: Node) -> bool:
+    """True for a node without effects, except for one of lists, which converters follow."""
+    op, ports = lookup(node.op), range(output_count(node) or 0)
+    if op is None or node.controls or op.calls.kind:
+        return False
+    types = [tensor.dtype for tensor in (*node.inputs, *map(node.output, ports))]
+    if any(t is None or t.is_ref or t.kind in ("variant", "resource") for t in types):
+        return False
+    return not (op.effects.stateful or op.effects.random or op.effects.is_input)
 
 
 def _if_op(node: Node) -> str:
@@ -392,10 +473,33 @@ def _new_args(definition: FunctionDefinition, names: Sequence[str]) -> list[ArgD
     return [ArgDef(_unused(name, used), int32, None) for name in names]
 
 
-def _read_names(definition: FunctionDefinition) -> set[str]:
-    """The names of the tensors and nodes that a body reads."""
-    texts = chain(*(node.inputs for node in definition.nodes), definition.returns.values())
-    return {text.partition(":")[0] for text in texts}
+def _read_arguments(definition: FunctionDefinition) -> Iterator[int]:
+    """The numbers of the arguments that a body reads, in the order of TensorFlow's optimizer."""
+    numbers = {arg.name: number for number, arg in enumerate(definition.inputs)}
+    inputs = (node.inputs for node in _breadth_first(definition.nodes))
+    for text in chain(*inputs, definition.returns.values()):
+        name = text.partition(":")[0]
+        if name in numbers:
+            yield numbers[name]
+
+
+def _breadth_first(nodes: Sequence[BodyNode]) -> list[BodyNode]:
+    """The nodes of a body, each as soon as all that it reads are listed."""
+    missing: dict[str, int] = {}
+    readers: dict[str, list[BodyNode]] = {node.name: [] for node in nodes}
+    for node in nodes:
+        read = [text.removeprefix("^").partition(":")[0] for text in node.inputs]
+        read = [name for name in read if name in readers]
+        missing[node.name] = len(read)
+        for name in read:
+            readers[name].append(node)
+    order = [node for node in nodes if not missing[node.name]]
+    for node in order:
+        for reader in readers[node.name]:
+            missing[reader.name] -= 1
+            if not missing[reader.name]:
+                order.append(reader)
+    return order
 
 
 def _renamed(value: Any, copies: Mapping[str, str]) -> Any:

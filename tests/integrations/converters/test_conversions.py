@@ -109,3 +109,19 @@ def test_variables_of_a_saved_model_are_constants_of_its_conversion(
     conversion = json.loads(done.out)["result"]["conversion"]
     assert conversion["result"] == "differs", "the stand-in returns 3"
     assert conversion["fetches"]
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+def test_a_conditional_in_a_loop_converts_to_onnx(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    for module in convert_check.MODULES["onnx"]:
+        pytest.importorskip(module, reason="needs the extra `converters`")
+    graph = fixtures / "converters" / "rnn_with_conditional.pb"
+    functional = tmp_path / "functional.pb"
+    words = ("--fetch", "logits", "--target", "converter", "-o", functional)
+    assert command("functionalize", graph, *words).code == 0
+    options = ("--feed", "len=[5,3]", "--cases=1", "--run-timeout=600")
+    done = command("convert-check", functional, "--for", "onnx", "--fetch", "logits", *options)
+    assert (done.code, done.lines[-1]) == (0, "the converted model agrees: logits:0")
