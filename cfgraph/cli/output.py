@@ -345,10 +345,15 @@ class RichPage(Page):
         )
 
     def heading(self, text: str, remark: str = "") -> None:
-        """Print a bold line with a dim remark."""
-        from rich.text import Text
-
-        self.console.print(Text.assemble((clean(text), "bold"), "  ", (clean(remark), "dim")))
+        """Print a bold line with a dim remark, which has lines of its own if they are too long."""
+        title, remark = clean(text), clean(remark)
+        if width(title) + _GAP + width(remark) <= self.console.width:
+            gap = " " * _GAP if remark else ""
+            self.spans([(title, "bold"), (gap, ""), (remark, "dim")])
+            return
+        self.line(title, "bold")
+        for line in _lines_of_words(f"{' ' * _INDENT}{remark}", self.console.width):
+            self.line(line, "dim")
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line, wrapped by the terminal itself, so that it can be copied."""

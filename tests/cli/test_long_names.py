@@ -53,6 +53,15 @@ def test_the_critical_cycle_of_a_loop_takes_a_line_per_node(
     assert max(map(len, table)) <= columns
 
 
+def test_a_long_name_in_a_heading_is_not_broken(
+    command: Command, lowered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name = f"{LOOP}/body/sequential_1/lstm_1/while/lstm_cell_1/mul_2"
+    done = command("explain", lowered, name, "--color", "never", terminal=True)
+    assert done.lines[:2] == [f"{name}  Mul", "  Product of two tensors with broadcasting."]
+
+
 def test_two_calls_of_a_function_are_distinct(command: Command, lowered: Path) -> None:
     done = command("show", lowered, "--filter", "*/while/*/mul_2", "--nodes")
     names = [line.split()[0] for line in done.lines[1:]]
