@@ -121,6 +121,20 @@ def failed(command: Command, *line: str | Path) -> Done:
     return done
 
 
+def test_what_one_of_two_graphs_has_is_not_fed(
+    command: Command, cond: Path, wrong: Path, tmp_path: Path
+) -> None:
+    graph = cfgraph.load(wrong)
+    graph.rename(graph["cond/then/Add"], "cond/then/Other")
+    cfgraph.save(graph, tmp_path / "renamed.pb")
+    feeds, renamed = options("cond/then/Add", None), tmp_path / "renamed.pb"
+    for pair, sides in (((cond, renamed), "A has it, B"), ((renamed, wrong), "B has it, A")):
+        done = failed(command, "diff", *pair, "--run", *feeds)
+        assert f"cond/then/Add cannot be fed in both graphs: {sides} does not" in done.err.replace(
+            "Add:0", "Add"
+        )
+
+
 def test_errors_and_notes_name_what_was_fed(command: Command, cond: Path) -> None:
     feeds = ("--feed", "x=1", "--feed", "y=2", "--feed", "then/Add=text")
     for line in (("run", cond), ("explain", cond, "out")):

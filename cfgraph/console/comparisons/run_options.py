@@ -221,9 +221,25 @@ def pair_runs(sources: SourcePair, runs: ComparedRuns) -> PairedRuns:
         notices=tuple(pairs.notices),
         independent=True,
     )
+    _require_in_both(a.graph, b.graph, options, replaced)
     if replaced:  # what only the fed tensors needed is no output
         options = existing_in_b(sources[0].graph, b.graph, options)
     return PairedRuns((a, b), _with_variables_of_b(b, runs, options), replaced)
+
+
+def _require_in_both(
+    a: Graph, b: Graph, options: ComparisonRunOptions, replaced: Mapping[str, str]
+) -> None:
+    """Raise UsageError if a tensor that is no input can be fed in one graph alone."""
+    known_as = {options.name_of_b(name): name for name in options.setting.feeds}
+    of_a = ((name, a, b, "A", "B") for name in options.setting.feeds)
+    of_b = ((name, b, a, "B", "A") for name in options.feeds_of_b if name not in known_as)
+    for name, graph, other, has, lacks in (*of_a, *of_b):
+        is_inner = name in replaced or not is_input(graph.tensor(name).node)
+        if is_inner and not has_output(other, options.name_of_b(name) if other is b else name):
+            shown = replaced.get(name, name)
+            message = f"{shown} cannot be fed in both graphs: {has} has it, {lacks} does not"
+            raise UsageError(message, hint="feed tensors that both have, or inputs")
 
 
 def _common(graph: Graph, tensors: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
