@@ -35,8 +35,8 @@ Draw = tuple[int, int, str]
 
 # Philox 4x64-10 (Salmon et al. 2011)
 _ROUNDS: Final = 10
-_FACTORS: Final = 0xD2E7470EE14C6C93, 0xCA5A826395121157
-_WEYL: Final = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
+_FACTORS: Final = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], np.uint64)
+_WEYL: Final = np.array([0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B], np.uint64)
 _WORDS: Final = 4
 _HALF: Final = np.uint64(32)
 _LOW: Final = np.uint64(0xFFFFFFFF)
@@ -156,21 +156,18 @@ class TracedGenerator:
         """Consecutive words: a block of four for each value of the counter."""
         from jax import lax
 
-        blocks = self.xp.arange(1, 1 - (-count // _WORDS), dtype=np.uint64)
+        xp = self.xp
+        blocks = xp.arange(1, 1 - (-count // _WORDS), dtype=np.uint64)
+        first, second, third = (xp.broadcast_to(word, blocks.shape) for word in self._counter)
 
         def one_round(_: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
-            a, b, c, d, first, second = state
-            (upper, left), (other, right) = (
-                _product(word, np.uint64(factor), 64)
-                for word, factor in zip((a, c), _FACTORS, strict=True)
-            )
-            keys = first + np.uint64(_WEYL[0]), second + np.uint64(_WEYL[1])
-            return other ^ b ^ first, right, upper ^ d ^ second, left, *keys
+            factors, others, key = state
+            upper, lower = _product(factors, _FACTORS, 64)
+            return upper[::-1] ^ others ^ key[:, None], lower[::-1], key + _WEYL
 
-        counters = (self.xp.broadcast_to(word, blocks.shape) for word in self._counter)
-        state = (blocks, *counters, self._key[0], self._key[1])
-        words = lax.fori_loop(0, _ROUNDS, one_round, state)[:_WORDS]
-        return self.xp.stack(words, axis=-1).reshape(-1)[:count]
+        state = xp.stack([blocks, second]), xp.stack([first, third]), self._key
+        even, odd, _ = lax.fori_loop(0, _ROUNDS, one_round, state)
+        return xp.stack([even[0], odd[0], even[1], odd[1]], axis=-1).reshape(-1)[:count]
 
 
 def _product(x: Any, y: Any, bits: int) -> tuple[Any, Any]:

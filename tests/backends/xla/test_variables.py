@@ -424,6 +424,49 @@ def test_an_update_by_an_optimizer_is_compiled(name: str) -> None:
     assert name in compiled(session)
 
 
+# dropout after a layer, on rows of a table that the step updates
+DROPOUT = """
+x = Placeholder() {dtype=float32, shape=[?,2]}
+ids = Placeholder() {dtype=int32, shape=[?]}
+w = VarHandleOp() {dtype=float32, shape=[2,2], shared_name="w"}
+table = VarHandleOp() {dtype=float32, shape=[3,2], shared_name="table"}
+square = Const() {dtype=float32, value=float32[2,2]:[[1,-2],[3,1]]}
+rows = Const() {dtype=float32, value=float32[3,2]:[[1,2],[3,4],[5,6]]}
+init = AssignVariableOp(w, square) {dtype=float32}
+init_u = AssignVariableOp(table, rows) {dtype=float32}
+taken = ResourceGather(table, ids) {dtype=float32, Tindices=int32}
+input = AddV2(x, taken)
+read = ReadVariableOp(w) {dtype=float32}
+layer = MatMul(input, read)
+shape = Shape(layer) {T=float32, out_type=int32}
+drawn = RandomUniform(shape) {T=int32, dtype=float32}
+rate = Const() {dtype=float32, value=float32[]:0.4}
+kept = GreaterEqual(drawn, rate)
+mask = Cast(kept) {SrcT=bool, DstT=float32}
+dropped = Mul(layer, mask)
+axes = Const() {dtype=int32, value=int32[2]:[0,1]}
+y = Sum(dropped, axes)
+dw = MatMul(input, mask) {transpose_a=true}
+dx = MatMul(mask, read) {transpose_b=true}
+step_w = ResourceApplyGradientDescent(w, rate, dw) {T=float32}
+scaled = Mul(dx, rate)
+step = ResourceScatterSub(table, ids, scaled) {dtype=float32, Tindices=int32}
+"""
+
+
+def test_a_training_step_with_dropout_and_a_table_is_one_cluster() -> None:
+    feeds = {"x": np.ones((4, 2), np.float32), "ids": np.array([2, 0, 2, 1], np.int32)}
+    found = []
+    for engine in ("tokens", "xla"):
+        session = cfgraph.Session(cfgraph.loads(DROPOUT.encode(), "graph"), engine=engine)
+        session.run(targets=["init", "init_u"])
+        before = len(session.cluster_runner.clusters)
+        found.append([session.run(["y:0"], feeds, targets=["step_w", "step"])[0] for _ in range(3)])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+    assert {"RandomUniform", "ResourceScatterSub"} <= {*compiled(session)}
+    assert len(session.cluster_runner.clusters) == before + 1
+
+
 @pytest.mark.parametrize("op", ["ResourceScatterAdd", "ResourceSparseApplyMomentum"])
 def test_an_index_out_of_range_of_an_update_is_the_error_of_tokens(op: str) -> None:
     text = HEAD.replace("shape=[]", "shape=[2]").replace("float32[]:2", "float32[2]:[2,3]")
