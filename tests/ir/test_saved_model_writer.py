@@ -16,6 +16,7 @@ from cfgraph.ir.serde.saved_model import (
     SavedModelContents,
     SavedSignature,
     SignatureTensor,
+    parse_saved_model,
     read_contents,
 )
 from cfgraph.ir.serde.saved_model_writer import (
@@ -61,6 +62,13 @@ def test_variables_assets_and_signatures_are_kept(tables: Path, tmp_path: Path) 
     for path in tables.rglob("*"):
         if path.parent.name in ("assets", "variables"):
             assert (tmp_path / "new" / path.relative_to(tables)).read_bytes() == path.read_bytes()
+
+
+def test_a_saved_model_of_a_derived_graph_has_no_objects(saved: Path, tmp_path: Path) -> None:
+    # TensorFlow 2 would look up the functions of the original in them
+    write(cfgraph.load(saved), saved, tmp_path / "new")
+    written = [parse_saved_model(origin_of(at).data) for at in (saved, tmp_path / "new")]
+    assert [item.meta_graphs[0].HasField("object_graph_def") for item in written] == [True, False]
 
 
 def test_a_signature_is_extended_or_added(saved: Path, tmp_path: Path) -> None:

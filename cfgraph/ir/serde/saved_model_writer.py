@@ -64,6 +64,7 @@ def stage_saved_model(
     assert saved is not None
     meta, target = saved.meta_graphs[0], Path(folder)
     meta.ClearField("graph_def")
+    meta.ClearField("object_graph_def")
     meta.DiscardUnknownFields()
     meta.meta_info_def.ClearField("stripped_op_list")
     if meta.saver_def.restore_op_name:
