@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.errors import ExecutionError
+from cfgraph.errors import ExecutionError, RunTimeout
 from cfgraph.limits import limited
 from cfgraph.ops.opdef.op import OpError
 from tests.ops.test_fast_paths import compute
@@ -75,3 +75,10 @@ def test_working_memory_is_reserved(name: str) -> None:
 def test_a_ragged_tensor_has_no_negative_number_of_rows() -> None:
     with pytest.raises(OpError, match="FIRST_DIM_SIZE must not be negative"):
         dense_rows(-1)
+
+
+def test_attempts_to_crop_an_image_end_at_the_deadline() -> None:
+    box, size = np.array([[[0, 0, 1, 1]]], np.float32), np.array([40, 50, 3])
+    inputs = size, box, np.float32(2), int64(1, 2)  # no crop covers twice a box
+    with pytest.raises(RunTimeout), limited(timeout=0.05):
+        compute("StatelessSampleDistortedBoundingBox", *inputs, max_attempts=1 << 40)

@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.limits import check_deadline
 from cfgraph.ops.families.stateless_random import stream_of_seed
 from cfgraph.ops.kernels.philox import PhiloxStream, unit_float32
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
@@ -62,6 +63,7 @@ class _CropRules:
         """A crop that covers enough of a box; the whole image after too many attempts."""
         low, high = self.ratios
         for _ in range(self.attempts):
+            check_deadline()
             unit = unit_float32(np.array([next(words)], np.uint32))[0]
             crop = self._crop(unit * (high - low) + low, words)
             if crop is not None and self._covers(crop, boxes):
