@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,10 +95,12 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | CommandGroup | None:
-        """Import one command; a `KeyError` raised in its file is a bug, not a missing name."""
-        if cmd_name not in self.commands:
-            return None
-        name = self.folder + cmd_name
+        """Import one command, once; a `KeyError` in its file is a bug, not a missing name."""
+        if cmd_name in self.commands and self.commands[cmd_name] is None:
+            self.commands[cmd_name] = self._import(self.folder + cmd_name)
+        return self.commands.get(cmd_name)  # type: ignore[return-value]
+
+    def _import(self, name: str) -> TyperCommand | CommandGroup:
         if name in self.files:
             return self.files[name]
         return CommandGroup(
@@ -235,11 +238,17 @@ def run(
     `watchdog` enforces the limits of the command in its own process, and `progress` is its line on
     the terminal, which a quiet command ends.
     """
-    group = get_command(app)
     if instruction := os.environ.get(_COMPLETE):
-        done: int = importlib.import_module(_COMPLETION).complete(group, _COMPLETE, instruction)
+        complete = importlib.import_module(_COMPLETION).complete
+        done: int = complete(get_command(app), _COMPLETE, instruction)
         return done
-    return _run(group, args, watchdog, progress)
+    return _run(_commands(), args, watchdog, progress)
+
+
+@cache
+def _commands() -> Any:
+    """The group of all commands, which takes longer to make than many commands run."""
+    return get_command(app)
 
 
 def run_function(function: Callable[..., None], args: Sequence[str], name: str) -> int:
