@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from cfgraph.analysis.tables import required_tables, table_initializers
 from cfgraph.cli.output import note, warn
@@ -18,14 +18,9 @@ from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.case_files import read_case
-from cfgraph.runtime.feeds.parse_feeds import FeedArchive, feed_names, read_feeds
+from cfgraph.runtime.feeds.parse_feeds import FeedArchive, read_feeds
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import FORBIDDEN_FILE_CODE, IoPolicy
-from cfgraph.runtime.preparation.inner_feeds import (
-    function_tensors,
-    remove_unread,
-    replace_by_inputs,
-)
 from cfgraph.runtime.restore import (
     RequiredState,
     required_state,
@@ -145,50 +140,6 @@ class PreparedInputs:
         for name in self.inits:
             session.run([], self.feeds, [name], max_iterations=self.max_iterations)
         return session.state
-
-
-class FedSource(NamedTuple):
-    """A graph to run, whose names of inputs are those of feeds, too.
-
-    `replaced` are the tensors of functions that are fed, by the placeholders in their place.
-    """
-
-    source: Source
-    names: SignatureNames
-    replaced: Mapping[str, str]
-
-
-def with_inner_feeds(
-    source: Source,
-    names: SignatureNames,
-    inputs: RunInputs,
-    others: Mapping[str, Sequence[str]] | None = None,
-) -> FedSource:
-    """The graph, which is lowered if tensors of functions are fed: those of `others`, too."""
-    tensors = {**(others or {}), **fed_in_functions(source.graph, names, inputs)}
-    if not tensors:
-        return FedSource(source, names, {})
-    if source.graph.functions:
-        note(f"note: {source.path} is lowered to feed {first_names([*tensors], _MAX_NAMES)}")
-    graph, placeholders, unread = replace_by_inputs(source.graph, tensors)
-    remove_unread(graph, [tensor.node for tensor in unread], source.graph)
-    inputs_by_name = {name: item.name for name, item in placeholders.items()}
-    replaced = {
-        item: tensors[name][0] if len(tensors[name]) == 1 else name
-        for name, item in inputs_by_name.items()
-    }
-    return FedSource(replace(source, graph=graph), names.with_inputs(inputs_by_name), replaced)
-
-
-def fed_in_functions(
-    graph: Graph, names: SignatureNames, inputs: RunInputs
-) -> dict[str, Sequence[str]]:
-    """The tensors of functions that are fed, as they are named in a run, by the names of feeds."""
-    if not graph.functions:
-        return {}
-    fed = {name: names.inputs.get(name, name) for name in feed_names(inputs.feed, inputs.feeds)}
-    tensors = function_tensors(graph, fed.values())
-    return {name: tensors[full] for name, full in fed.items() if full in tensors}
 
 
 def prepare_inputs(

@@ -23,11 +23,10 @@ from cfgraph.comparison.pairing import pair_by_kind, pairs_finding
 from cfgraph.comparison.sample_point import DimensionSizes, SampleOptions
 from cfgraph.console.comparison_inputs import (
     VariableSource,
-    fed_in_functions,
     prepare_inputs,
     requested_fetches,
-    with_inner_feeds,
 )
+from cfgraph.console.feeds_in_functions import fed_in_functions, with_inner_feeds
 from cfgraph.console.graph_files import Source, saved_model_contents
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import UsageError

@@ -26,7 +26,6 @@ from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import OutputTable, Page, page, report_table
 from cfgraph.cli.transform_options import RunInputs
-from cfgraph.console.comparison_inputs import with_inner_feeds
 from cfgraph.console.explanations.answers import (
     BusiestDevice,
     CycleItem,
@@ -38,6 +37,7 @@ from cfgraph.console.explanations.answers import (
     SourceLine,
 )
 from cfgraph.console.explanations.explain_crossings import explain_crossings
+from cfgraph.console.feeds_in_functions import with_inner_feeds
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.node_names import NodeNames
 from cfgraph.console.signatures import SignatureNames, signature_names

@@ -15,8 +15,9 @@ from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Page, report_table
 from cfgraph.cli.pass_options import ExtractOptions
 from cfgraph.cli.transform_options import ComparedRuns, RunInputs
-from cfgraph.console.comparison_inputs import PreparedInputs, prepare_inputs, with_inner_feeds
+from cfgraph.console.comparison_inputs import PreparedInputs, prepare_inputs
 from cfgraph.console.documents import RunsReport, Warnings
+from cfgraph.console.feeds_in_functions import with_inner_feeds
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transforms.transform import PassResult
