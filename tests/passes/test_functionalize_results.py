@@ -171,3 +171,45 @@ def test_what_one_branch_alone_reads_is_computed_in_it() -> None:
     assert sum("Sinh" in found for found in ops) == 1
     assert not any({"Sinh", "StatelessIf"} <= found for found in ops)
     assert not cfgraph.functionalize(graph, "y", target="converter")
+
+
+# the first variable stays as it is
+UNCHANGED_FIRST = """
+x = Placeholder() {dtype=float32, shape=[]}
+i0 = Const() {dtype=int32, value=int32[]:0}
+k1 = Enter(x) {frame_name="loop"}
+i1 = Enter(i0) {frame_name="loop"}
+h1 = Enter(x) {frame_name="loop"}
+k2 = Merge(k1, k7)
+i2 = Merge(i1, i7)
+h2 = Merge(h1, h7)
+three = Const(^i2) {dtype=int32, value=int32[]:3}
+less = Less(i2, three)
+cond = LoopCond(less)
+k3 = Switch(k2, cond)
+i3 = Switch(i2, cond)
+h3 = Switch(h2, cond)
+k = Identity(k3:1)
+h = Mul(h3:1, k)
+one = Const(^k) {dtype=int32, value=int32[]:1}
+i = Add(i3:1, one)
+k7 = NextIteration(k)
+i7 = NextIteration(i)
+h7 = NextIteration(h)
+y = Exit(h3)
+z = Exit(k3)
+n = Exit(i3)
+"""
+
+
+def test_variables_that_a_loop_does_not_change_come_last() -> None:
+    graph = loads(UNCHANGED_FIRST.encode(), "graph")
+    feeds, fetches = {"x": np.float32(2)}, ["y", "z", "n"]
+    expected = cfgraph.Session(graph).run(fetches, feeds)
+    cfgraph.functionalize(graph, fetches, target="converter")
+    assert cfgraph.Session(graph).run(fetches, feeds) == expected
+    (loop,) = (node for node in graph if node.op == "StatelessWhile")
+    body = graph.functions[loop.attrs["body"].name].definition
+    constant = {node.name for node in body.nodes if node.op == "Identity"}
+    unchanged = [body.returns[out.name].partition(":")[0] in constant for out in body.outputs[2:]]
+    assert unchanged == [False, False, True]

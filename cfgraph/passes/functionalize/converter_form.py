@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -45,6 +45,8 @@ _COUNTER: Final = ("loop_counter", "maximum_iterations")
 _ARG_SHAPES_ATTR: Final = "_output_shapes"
 _INPUT_SHAPES_ATTR: Final = "_input_shapes"
 _NO_MAXIMUM: Final = -1
+
+T = TypeVar("T")
 
 
 def converter_form(graph: Graph, fetched: Collection[Node]) -> int:
@@ -208,31 +210,35 @@ class _ConverterForm:
             return False
         uses = [use for use in node.uses if use.slot >= 0]
         readers = [(use, use.node.inputs[use.slot].port) for use in uses]
+        order = _changing_first(self.graph.functions[node.attr("body").name].definition)
         first = [
             graph.add("Const", name=f"{node.name}/{name}", dtype=int32, value=_scalar(value))
             for name, value in zip(_COUNTER, (0, _NO_MAXIMUM), strict=True)
         ]
         attrs = {
             **node.attrs,
-            "T": (int32, int32, *node.attr("T")),
+            "T": (int32, int32, *_ordered(node.attr("T"), order)),
             _COUNTED_ATTR: len(node.inputs),
         }
-        attrs |= {key: Func(self._counted(attrs[key].name, key)) for key in ("cond", "body")}
+        for key in ("cond", "body"):
+            attrs[key] = Func(self._counted(attrs[key].name, key, order))
         shapes = attrs.get(_SHAPES_ATTR)
         if shapes:
-            attrs[_SHAPES_ATTR] = (Shape(()), Shape(()), *shapes)
-        inputs = [*(constant.output() for constant in first), *node.inputs]
+            attrs[_SHAPES_ATTR] = (Shape(()), Shape(()), *_ordered(shapes, order))
+        inputs = [*(constant.output() for constant in first), *_ordered(node.inputs, order)]
         graph.set_op(node, node.op, attrs)
         graph.connect(node, inputs, node.controls)
         for use, port in readers:
-            graph.set_input(use.node, use.slot, node.output(port + len(first)))
+            graph.set_input(use.node, use.slot, node.output(order.index(port) + len(first)))
         return True
 
-    def _counted(self, name: str, role: str) -> str:
+    def _counted(self, name: str, role: str, order: Sequence[int]) -> str:
         """A copy of the condition or the body of a loop, with two more variables."""
-        key = name, role
+        key = name, f"{role} {order}"
         if key not in self._copies:
-            definition = self.graph.functions[name].definition
+            definition = _with_order(self.graph.functions[name].definition, order)
+            if role == "body":
+                definition = replace(definition, outputs=_ordered(definition.outputs, order))
             arguments = _new_args(definition, _COUNTER)
             changed = _with_arguments(definition, arguments)
             if role == "body":
@@ -338,17 +344,7 @@ class _ConverterForm:
         key = name, ",".join(map(str, numbers))
         if key not in self._copies:
             definition = self.graph.functions[name].definition
-            changed = replace(
-                definition,
-                inputs=tuple(definition.inputs[number] for number in numbers),
-                arg_attrs={
-                    new: definition.arg_attrs[old]
-                    for new, old in enumerate(numbers)
-                    if old in definition.arg_attrs
-                },
-                attrs=_without_input_shapes(definition),
-            )
-            self._copies[key] = self._add(name, changed)
+            self._copies[key] = self._add(name, _with_order(definition, numbers))
         return self._copies[key]
 
     def _nest_branches(self, graph: Graph, node: Node) -> None:
@@ -511,6 +507,43 @@ def _renamed(value: Any, copies: Mapping[str, str]) -> Any:
 
 def _without_input_shapes(definition: FunctionDefinition) -> dict[str, Any]:
     return {key: item for key, item in definition.attrs.items() if key != _INPUT_SHAPES_ATTR}
+
+
+def _ordered(items: Sequence[T], order: Sequence[int]) -> tuple[T, ...]:
+    return tuple(items[number] for number in order)
+
+
+def _with_order(definition: FunctionDefinition, order: Sequence[int]) -> FunctionDefinition:
+    """The function with these of its arguments, in this order."""
+    known = definition.arg_attrs
+    return replace(
+        definition,
+        inputs=_ordered(definition.inputs, order),
+        arg_attrs={new: known[old] for new, old in enumerate(order) if old in known},
+        attrs=_without_input_shapes(definition),
+    )
+
+
+def _changing_first(body: FunctionDefinition) -> list[int]:
+    """The variables of a loop, those last that its body returns as they are.
+
+    That is the order of TensorFlow 2. A converter may take the list that a loop writes for another
+    variable if one that the loop only reads comes before it.
+    """
+    nodes = {node.name: node for node in body.nodes}
+
+    def is_unchanged(number: int) -> bool:
+        name = body.returns[body.outputs[number].name].partition(":")[0]
+        while (node := nodes.get(name)) is not None and _is_identity(node):
+            name = node.inputs[0].partition(":")[0]
+        return name == body.inputs[number].name
+
+    return sorted(range(len(body.inputs)), key=is_unchanged)
+
+
+def _is_identity(node: BodyNode) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.aliasing.is_identity and len(node.inputs) == 1
 
 
 def _with_arguments(
