@@ -345,12 +345,12 @@ class EvaluationPoint:
         )
 
     def lacks_value(self, name: str) -> bool:
-        """Return true if no token reaches a tensor, so that it is neither live nor dead."""
+        """Return true if no token reaches a tensor, or only if it runs alone: it is not dead."""
         try:
-            self.run([name])
+            (value,) = self.run([name])
         except ExecutionError as error:
             return error.code == MISSING_VALUE_CODE
-        return False
+        return value is not None
 
     def run_functional(
         self, fetches: Sequence[str], targets: Sequence[str] = ()

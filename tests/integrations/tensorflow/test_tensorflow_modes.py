@@ -230,6 +230,32 @@ def test_each_published_script_fails_with_tensorflow_alone(root: Path) -> None:
     assert [path for path in paths if statuses.get(path, "0") == "0"] == []
 
 
+def test_a_loop_that_waits_for_what_waits_for_it_is_not_dead(pool: ModePool) -> None:
+    # the first iteration ends after `late` has entered, and the second starts after the first
+    enter = 'frame_name="loop", parallel_iterations=1'
+    found = graph(f"""
+        zero = Const() {{dtype=int32, value=int32[]:0}}
+        e = Enter(zero) {{{enter}}}
+        m = Merge(e, n) {{T=int32, N=2}}
+        two = Const(^m) {{dtype=int32, value=int32[]:2}}
+        c = Less(m, two)
+        s = Switch(m, c)
+        one = Const(^s) {{dtype=int32, value=int32[]:1}}
+        i = AddV2(s:1, one)
+        n = NextIteration(i)
+        out = Exit(s)
+        last = Identity(out)
+        late = Enter(out) {{{enter}}}
+        both = AddV2(m, late)
+        exit = Exit(both)
+    """)
+    options = ComparisonRunOptions(fetches=("zero:0", "last:0", "exit:0"), cases=1)
+    delta = compare_modes(pool, found, MODES["graph"], options=options)
+    assert not delta
+    missing = [item.node for item in delta.notices if item.code == "CFG707"]
+    assert missing == ["last", "exit"]
+
+
 def tie(root: Path) -> ComparisonRunOptions:
     """The options of a run in which an element equals the mean of its row."""
     values = np.load(root / "fixtures" / "tensorflow_modes" / "tie_of_a_comparison.npy")
