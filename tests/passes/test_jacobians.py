@@ -249,6 +249,36 @@ def test_jacobians_go_through_arrays(mode: str) -> None:
     close(found.reshape(6, 6), np.diag(slopes.ravel()))
 
 
+def recurrent_steps(read: Any) -> tuple[cfgraph.Graph, str]:
+    """The Jacobian of the last state of a network over x of shape [4, 3], read step by step."""
+    b = cfgraph.Builder()
+    x = b.placeholder("x", "float32", [4, 3])
+    step = read(b, x)
+    _, state = b.while_loop(
+        lambda i, h: b.Less(i, 4),
+        lambda i, h: (b.AddV2(i, 1), b.Tanh(b.AddV2(step(i), b.Mul(h, 0.5)))),
+        [b.const(0), b.const(np.zeros(3, np.float32))],
+    )
+    b.Identity(state, name="y")
+    ((name,),) = cfgraph.jacobian(b.graph, "y:0", "x:0")
+    return b.graph, str(name)
+
+
+def listed_steps(b: Any, x: Any) -> Any:
+    steps = b.TensorListFromTensor(x, [3])
+    return lambda i: b.TensorListGetItem(steps, i, [3], element_dtype="float32")
+
+
+def test_jacobians_go_through_lists() -> None:
+    feeds = {"x:0": np.random.default_rng(0).normal(size=(4, 3)).astype("f")}
+    values = []
+    for read in (listed_steps, lambda b, x: lambda i: b.GatherV2(x, i, 0)):
+        graph, name = recurrent_steps(read)
+        values += cfgraph.Session(graph).run([name], feeds)
+    assert np.count_nonzero(values[0]) == 12
+    close(values[0], values[1])
+
+
 def test_custom_gradients_are_in_jacobians(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "saved_model_custom_gradients")
     (y,) = [node for node in graph if any(x.node.name == "loop_x" for x in node.inputs)]
