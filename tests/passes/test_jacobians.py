@@ -194,7 +194,7 @@ BATCHED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["reverse", "forward"])
+@pytest.mark.parametrize("mode", ["reverse", pytest.param("forward", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", BATCHED)
 def test_rows_computed_at_once_are_those_computed_alone(case: str, mode: str) -> None:
     random, values = np.random.default_rng(0), list[list[Any]]()
