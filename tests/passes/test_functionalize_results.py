@@ -213,3 +213,17 @@ def test_variables_that_a_loop_does_not_change_come_last() -> None:
     constant = {node.name for node in body.nodes if node.op == "Identity"}
     unchanged = [body.returns[out.name].partition(":")[0] in constant for out in body.outputs[2:]]
     assert unchanged == [False, False, True]
+
+
+def test_lists_of_a_gradient_have_indices_for_converters() -> None:
+    graph = loads(UNCHANGED_FIRST.encode(), "graph")
+    (gradient,) = cfgraph.gradients(graph, "y", "x")
+    assert gradient is not None
+    feeds = {"x": np.float32(2)}
+    expected = cfgraph.Session(graph).run(gradient, feeds)
+    cfgraph.functionalize(graph, gradient, target="converter")
+    assert cfgraph.Session(graph).run(gradient, feeds) == expected == [32], "of x^4"
+    ops = {node.op for item in graph.functions.values() for node in item.definition.nodes}
+    assert {"TensorListSetItem", "TensorListGetItem"} <= ops
+    assert ops.isdisjoint({"TensorListPushBack", "TensorListPopBack"})
+    assert not cfgraph.functionalize(graph, gradient, target="converter")

@@ -35,6 +35,7 @@ from cfgraph.ops.opdef.op import function_calls, lookup, role_of
 from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope, draws, stream_annotations
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.functionalize.function_body import ArgumentNames
+from cfgraph.passes.functionalize.lists.indexed_lists import index_lists
 from cfgraph.passes.node_copier import SourceCopier
 
 _LOWER_ATTR: Final = "_lower_using_switch_merge"
@@ -164,6 +165,7 @@ class _ConverterForm:
         count = 0
         # what is lowered still says by its edges when nodes are live
         is_functional = not any(role_of(node) in (Role.ENTER, Role.SWITCH) for node in graph)
+        count += index_lists(graph, fixed) if is_functional else 0
         for node in list(graph):
             is_case = function_calls(node.op).kind == "case"
             if is_functional and is_case and len(node.attr("branches")) > 1:
