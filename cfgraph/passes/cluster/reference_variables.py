@@ -187,7 +187,8 @@ class _Replacement:
             self.sources.update(uses.forwarded)
             self.early |= uses.references.keys() - uses.late_references(late)
         self.reads: dict[Output, Node] = {}
-        self.replaced: set[Node] = set()
+        # the node itself, or the one that took its place where a run fetches its value
+        self.replaced: dict[Node, Node] = {}
 
     def _add_handle(self, variable: Node) -> _Handle:
         container, name = variable_key(variable)
@@ -249,7 +250,7 @@ class _Replacement:
         """Let a node access its variables by handles."""
         if node in self.replaced:
             return
-        self.replaced.add(node)
+        self.replaced[node] = node
         is_returned, taken = _returns_reference(node), list[_Handle]()
         inputs = list(node.inputs)
         for slot, tensor in enumerate(inputs):
@@ -268,6 +269,7 @@ class _Replacement:
             )
             self.graph.set_op(node, "RefIdentity", {"T": variable.attr("dtype")})
             self.graph.connect(node, [variable.output()], [new])
+            self.replaced[node] = new
         else:
             new = node
             self.graph.set_op(node, op, attrs)
@@ -280,14 +282,15 @@ class _Replacement:
         handle = self._handle(reference, variable)
         if handle is None:
             return
-        node, is_late = use.node, use.node in self.late
+        node, is_late = self.replaced.get(use.node, use.node), use.node in self.late
         read = None if is_late else self.reads.get(reference)
         if read is None:
+            awaited = self._awaited(node, use.slot) if is_late else ()
             read = self.graph.add(
                 "ReadVariableOp",
                 handle.tensor,
                 name=f"{reference.node.name}/value",
-                controls=dict.fromkeys([*handle.after, *(self._awaited(use) if is_late else ())]),
+                controls=dict.fromkeys([*handle.after, *awaited]),
                 device=node.device,
                 dtype=variable.attr("dtype"),
             )
@@ -295,11 +298,11 @@ class _Replacement:
             self.reads[reference] = read
         self.graph.set_input(node, use.slot, read.output())
 
-    def _awaited(self, use: Use) -> Iterator[Node]:
+    def _awaited(self, node: Node, read_slot: int) -> Iterator[Node]:
         """The nodes that a reader waits for, other than the one that it reads from."""
-        yield from use.node.controls
-        for slot, tensor in enumerate(use.node.inputs):
-            if slot == use.slot:
+        yield from node.controls
+        for slot, tensor in enumerate(node.inputs):
+            if slot == read_slot:
                 continue
             # a Switch runs also where its output is dead
             is_switch = role_of(tensor.node) is Role.SWITCH

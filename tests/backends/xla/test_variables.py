@@ -313,6 +313,23 @@ def test_a_merge_of_references_is_read_where_it_is() -> None:
     assert found == wanted
 
 
+COPIED = """
+u = VariableV2() {dtype=float32, shape=[]}
+w = VariableV2() {dtype=float32, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+init = NoOp()
+init_u = NoOp()
+first = Assign(w, x) {T=float32}
+second = Assign(u, first) {T=float32}
+"""
+
+
+def test_a_fetched_assignment_may_have_the_value_of_another() -> None:
+    feeds = [{"x": np.float32(value)} for value in (2, 3)]
+    found, _ = runs(COPIED, "xla", ["first:0", "second:0"], *feeds)
+    assert np.array(found).tolist() == [[2, 2], [3, 3]]
+
+
 # nothing reads `other_exit`, for which a node waits; CHECK may fail
 UNREAD = """
 n = Placeholder() {dtype=int32, shape=[]}
