@@ -32,7 +32,7 @@ def converted(command: Any, tmp_path: Path) -> Any:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """A converter whose model returns 3, or that fails as the name of the fetch says."""
-    pool = ModePool(STAND_IN, 2.0, 1 << 30)
+    pool = ModePool(STAND_IN, memory=1 << 30)
     monkeypatch.setattr(convert_check, "ModePool", lambda **_: pool)
     monkeypatch.setattr(convert_check, "find_spec", lambda _: True)
 

@@ -27,7 +27,7 @@ def saved(path: Path, name: str) -> Path:
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModeOptions, "pool", lambda self: ModePool(STAND_IN, 2.0, 1 << 30))
+    monkeypatch.setattr(ModeOptions, "pool", lambda self: ModePool(STAND_IN, memory=1 << 30))
 
 
 def test_a_mode_that_is_not_compared_is_in_the_document(

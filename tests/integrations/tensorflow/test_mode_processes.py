@@ -54,7 +54,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ModePool]:
-    with ModePool(STAND_IN, seconds=2.0, memory=1 << 30) as pool:
+    with ModePool(STAND_IN, memory=1 << 30) as pool:
         yield pool
 
 
@@ -132,7 +132,7 @@ def test_a_killed_host_is_replaced_once(pool: ModePool) -> None:
 
 
 def test_a_silent_host_is_not_asked_again() -> None:
-    with ModePool(STAND_IN, seconds=2.0, memory=1 << 30) as pool:
+    with ModePool(STAND_IN, memory=1 << 30) as pool:
         assert not compare(pool, "fine")
         process = pool._process
         assert process is not None

@@ -28,7 +28,7 @@ MODE = MODES["autojit"]
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ModePool]:
-    with ModePool(STAND_IN, seconds=2.0, memory=1 << 30) as pool:
+    with ModePool(STAND_IN, seconds=90.0, memory=1 << 30) as pool:
         yield pool
 
 
@@ -129,7 +129,7 @@ def test_targets_and_tolerances_are_in_the_report(pool: ModePool) -> None:
     assert "TARGETS = ['t']" in text
     assert "'y:0': (0.01, 1e-06)" in text
     command = issue_text(item, Culprit()).splitlines()[-2]
-    options = "--fetch y:0 --target t --rtol 0.01 --run-timeout 2"
+    options = "--fetch y:0 --target t --rtol 0.01 --run-timeout 90"
     assert command == f"cfgraph diff graph.pb --run --with {MODE.text} {options}"
     again = item.oracle.compare(graph)
     assert [gap.what for gap in again.gaps] == ["y:0"], "fetches count with targets, too"
