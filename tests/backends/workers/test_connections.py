@@ -231,10 +231,11 @@ def test_strangers_that_use_up_the_descriptors_give_way_and_cost_no_time() -> No
             stack.enter_context(socket.create_connection(listener.getsockname(), 5))
             for _ in range(3)
         ]
-        free = os.dup(0)  # the last descriptor in use: the limit is on numbers
-        os.close(free)
-        # for the selector, and one connection
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 2, limits[1]))
+        # all lower ones are in use: free are one for the selector, and one for a connection
+        free = os.dup(0), os.dup(0)
+        for descriptor in free:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[1] + 1, limits[1]))
         try:
             threading.Timer(1, closed.set).start()
             start = time.process_time()
