@@ -1,4 +1,4 @@
-"""Name the nodes that a converter refuses, the commands that mend it, and try a conversion."""
+"""Name the nodes that a converter refuses and commands that mend it, and try a conversion."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def main(
     ],
     no_run: Annotated[
         bool,
-        typer.Option("--no-run", help="Do not run the converter, also if it is installed."),
+        typer.Option("--no-run", help="Do not run the converter, even if it is installed."),
     ] = False,
     run_timeout: options.ModeTimeout = None,
     full: options.Full = False,
     json: options.Json = False,
     color: options.ColorChoice = options.Color.auto,
 ) -> None:
-    """Name the nodes that a converter refuses, the commands that mend it, and try a conversion."""
+    """Name the nodes that a converter refuses and commands that mend it, and try a conversion."""
     from cfgraph.integrations.converters.convert_check import check_conversion, report_conversion
 
     runs = ComparedRuns(inputs, cases, fetches)
