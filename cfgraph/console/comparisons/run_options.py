@@ -230,9 +230,9 @@ def _require_in_both(
     a: Graph, b: Graph, options: ComparisonRunOptions, replaced: Mapping[str, str]
 ) -> None:
     """Raise UsageError if a tensor that is no input can be fed in one graph alone."""
-    known_as = {options.name_of_b(name): name for name in options.setting.feeds}
+    shared = set(map(options.name_of_b, options.setting.feeds))
     of_a = ((name, a, b, "A", "B") for name in options.setting.feeds)
-    of_b = ((name, b, a, "B", "A") for name in options.feeds_of_b if name not in known_as)
+    of_b = ((name, b, a, "B", "A") for name in options.feeds_of_b if name not in shared)
     for name, graph, other, has, lacks in (*of_a, *of_b):
         is_inner = name in replaced or not is_input(graph.tensor(name).node)
         if is_inner and not has_output(other, options.name_of_b(name) if other is b else name):
