@@ -35,9 +35,10 @@ function cut(text, longest) {
 function commonScope(all) {
   const names = [...new Set(all)], plain = { below: "", text: (text) => text };
   if (names.length < 2 || greatest(names.map((name) => name.length)) < LONG_NAME) return plain;
+  const folded = new Map(names.map((name) => [name, foldedName(name)]));
   let best = { saved: LEAST_SAVED - 1, ...plain };
   for (const scope of new Set(names.flatMap(scopesOf))) {
-    const shown = new Map(names.map((name) => [name, belowScope(name, scope) ?? foldedName(name)]));
+    const shown = new Map(names.map((name) => [name, belowScope(name, scope) ?? folded.get(name)]));
     const saved = names.reduce((sum, name) => sum + name.length - shown.get(name).length, 0) - scope.length;
     if (saved <= best.saved || new Set(shown.values()).size < shown.size) continue;
     best = { saved, below: scope, text: (text) => text.replace(NAME, (name) => shown.get(name) ?? name) };

@@ -40,7 +40,7 @@ function showTimes() {
     class: at ? "right" : "", "aria-sort": at === column ? (down ? "descending" : "ascending") : undefined,
     onclick: () => sortBy(at),
   }, text + (at === column ? (down ? " ↓" : " ↑") : ""))));
-  const { below: scope, text } = commonScope(table.slice(0, MANY).map(([name]) => name));
+  const { below: scope, text } = commonScope(table.slice(0, SHOWN_ROWS).map(([name]) => name));
   const body = table.slice(0, SHOWN_ROWS).map(([name, count, dead, total, share, mean, max]) => make("tr", {},
     make("td", {}, nameCell(name, text)),
     ...[count, dead || "", timeText(total)].map((text) => make("td", { class: "right" }, String(text))),
