@@ -126,12 +126,8 @@ class ParseSequenceExampleV2(Op):
         """The names of the examples, the keys, and the defaults."""
         names, *keys = inputs[:7]
         texts = [*map(texts_of, keys)]
-        optional = inputs[7].ravel().tolist()
-        return (
-            names,
-            SequenceKeys(FeatureKeys(*texts[:3]), FeatureKeys(*texts[3:]), optional),
-            (inputs[8:]),
-        )
+        groups = FeatureKeys(*texts[:3]), FeatureKeys(*texts[3:])
+        return names, SequenceKeys(*groups, inputs[7].ravel().tolist()), inputs[8:]
 
     @classmethod
     def parsed_lists(
@@ -140,13 +136,10 @@ class ParseSequenceExampleV2(Op):
         """The outputs of feature lists."""
         lists = keys.lists
         if len(keys.optional) != len(lists.dense):
-            raise OpError(
-                "feature_list_dense_missing_assumed_empty must have a value per dense key"
-            )
-        types, shapes = (
-            node.attr("feature_list_dense_types"),
-            node.attr("feature_list_dense_shapes"),
-        )
+            message = "feature_list_dense_missing_assumed_empty must have a value per dense key"
+            raise OpError(message)
+        types = node.attr("feature_list_dense_types")
+        shapes = node.attr("feature_list_dense_shapes")
         dense = [
             _dense(rows, *feature, is_batch)
             for feature in zip(lists.dense, types, shapes, keys.optional, strict=True)
