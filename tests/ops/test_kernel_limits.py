@@ -56,6 +56,17 @@ WORK: dict[str, Callable[[], object]] = {
     "counts of many values": lambda: compute(
         "DenseBincount", int64(1), np.array(700_000), np.zeros(0, np.float32)
     ),
+    "regions whose total overflows": lambda: compute(
+        "FractionalAvgPoolGrad",
+        int64(1, 1 << 62, 1, 1),
+        np.ones((1, 7, 1, 1), np.float32),
+        int64(*[0, (1 << 62) - 1] * 4),
+        int64(0, 1),
+        overlapping=True,
+    ),
+    "rows that are empty": lambda: compute(
+        "RaggedFillEmptyRows", int64(), NUMBERS, np.array(1 << 20), np.float32(0)
+    ),
     "beams without bound": lambda: compute(
         "CTCBeamSearchDecoder",
         np.zeros((20, 1, 9), np.float32),
@@ -82,3 +93,15 @@ def test_attempts_to_crop_an_image_end_at_the_deadline() -> None:
     inputs = size, box, np.float32(2), int64(1, 2)  # no crop covers twice a box
     with pytest.raises(RunTimeout), limited(timeout=0.05):
         compute("StatelessSampleDistortedBoundingBox", *inputs, max_attempts=1 << 40)
+
+
+@pytest.mark.parametrize("sizes", [(1 << 40, 1 << 39, 3), (-5, 4, 3)])
+def test_a_crop_is_sampled_of_sizes_of_an_int32(sizes: tuple[int, ...]) -> None:
+    inputs = int64(*sizes), np.zeros((1, 0, 4), np.float32), np.float32(0.1), int64(1, 2)
+    with pytest.raises(OpError, match="sizes from 0 to 2147483646"), limited(timeout=5):
+        compute("StatelessSampleDistortedBoundingBox", *inputs, use_image_if_no_bounding_boxes=True)
+
+
+def test_a_long_isotonic_regression_ends_at_the_deadline() -> None:
+    with pytest.raises(RunTimeout), limited(timeout=1e-9):
+        compute("IsotonicRegression", np.zeros(9, np.float32))

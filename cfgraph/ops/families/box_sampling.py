@@ -24,6 +24,7 @@ _RULES: Final = (
     "aspect_ratio_range: list(float) = [0.75, 1.33], area_range: list(float) = [0.05, 1.0], "
     "max_attempts: int = 100, use_image_if_no_bounding_boxes: bool = false"
 )
+_LARGEST: Final = (1 << 31) - 1  # a random word has enough bits for smaller sizes
 # words that are drawn at once
 _BLOCK: Final = 64
 # top, left, bottom, and right, in pixels
@@ -132,6 +133,8 @@ def _sampled(
     if np.ndim(coverage) or not coverage >= 0:
         raise OpError(f"min_object_covered must be a scalar of at least 0, got {coverage}")
     height, width = image_size[:2].tolist()
+    if not 0 <= min(height, width) <= max(height, width) < _LARGEST:
+        raise OpError(f"an image must have sizes from 0 to {_LARGEST - 1}, got {height}, {width}")
     pixels = _pixels(boxes, height, width) or [(0, 0, height, width)]
     if not boxes.size and not node.attr("use_image_if_no_bounding_boxes"):
         raise OpError("there are no bounding boxes, and use_image_if_no_bounding_boxes is false")

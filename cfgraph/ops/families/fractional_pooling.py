@@ -58,7 +58,8 @@ class PooledAxis(NamedTuple):
         if (starts < 0).any() or (ends < 1).any():
             raise OpError(f"{name} sequence tensor values must not be negative, got {sequence}")
         lengths = np.maximum(ends - starts, 0)
-        reserve_array([int(lengths.sum())], 8)
+        # a float, since the sum of integers may overflow
+        reserve_array([int(lengths.sum(dtype=np.float64))], 8)
         shifts = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
         return cls(lengths, np.arange(len(shifts)) + shifts)
 
@@ -72,12 +73,12 @@ class PooledImage:
     """The regions of an image of a shape, by the rows and columns that pooling sequences list."""
 
     def __init__(self, shape: Sequence[int], *sequences: Any, overlapping: bool) -> None:
+        reserve_array(shape, 8)
         self.shape = shape
         self.rows, self.columns = (
             PooledAxis.from_sequence(name, sequence.ravel(), size, overlapping)
             for name, sequence, size in zip(("Row", "Column"), sequences, shape[1:3], strict=True)
         )
-        reserve_array(shape, 8)
         sizes = (shape[0], len(self.rows.elements), len(self.columns.elements), shape[3])
         reserve_array(sizes, 8, "the elements of the regions of a pool")
 

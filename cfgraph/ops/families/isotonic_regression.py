@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -30,6 +31,7 @@ def _pool_violators(row: Any) -> tuple[list[Any], list[int]]:
     means: list[Any] = []
     counts: list[int] = []
     for value in row:
+        check_deadline()
         total, mean, count = value, value, 1
         while means and mean > means[-1]:
             means.pop()

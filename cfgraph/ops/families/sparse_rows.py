@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.families import sparse
 from cfgraph.ops.families.sparse import check_indices_inside
 from cfgraph.ops.families.sparse_arithmetic import check_size, check_sparse
@@ -56,12 +57,12 @@ class SparseFillEmptyRows(Op):
     @staticmethod
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any, default: Any) -> Any:
         if indices.ndim != 2 or values.ndim != 1 or shape.ndim != 1 or default.ndim:
-            message = "indices must be a matrix, values and shape vectors, the default a scalar"
-            raise OpError(message)
+            raise OpError("indices must be a matrix, values and shape vectors, default a scalar")
         if len(indices) != values.size or indices.shape[1] != shape.size or not shape.size:
             raise OpError("indices, values and dense_shape do not fit each other")
         rows, count = indices[:, 0], int(shape[0])
         check_indices_inside(indices[:, :1], [count])
+        reserve_array((count, len(shape)), 8)
         empty = np.bincount(rows, minlength=count) == 0
         missing = np.zeros((int(empty.sum()), indices.shape[1]), np.int64)
         missing[:, 0] = np.flatnonzero(empty)
