@@ -82,7 +82,7 @@ CONVERTERS: Final = {"lite": "TensorFlow Lite, built-in ops", "onnx": "tf2onnx"}
 def find_converter(name: str) -> Converter:
     """The converter to a format. Raises UsageError if there is none."""
     if name not in CONVERTERS:
-        message = f"unknown format {name!r}"
+        message = f"unknown converter {name!r}"
         raise UsageError(message, hint=f"--for is one of {', '.join(CONVERTERS)}")
     text = resources.files(__package__).joinpath("support.toml").read_text(encoding="utf-8")
     entry = tomllib.loads(text)[name]
