@@ -247,17 +247,16 @@ def _dead_fetches(
         if witness is None:
             continue
         clause = witness_clause(witness)
-        message = f"{tensor.name!r} is fetched and may be dead{clause}"
-        hint = "no Merge joins it with the other branch: a run that takes that has no value"
-        hint = merge_hint([*_conditional_path(analysis, tensor)]) or hint
-        if not fetches:
-            message = f"{tensor.name!r} has no reader and is dead in some runs{clause}"
-            hint = "if it will be fetched, add a Merge of the conditional's branches"
+        message = f"{tensor.name!r} has no reader and is dead in some runs{clause}"
+        hint = "if it will be fetched, add a Merge of the conditional's branches"
+        if fetches:
+            message = f"{tensor.name!r} is fetched and may be dead{clause}"
+            hint = "no Merge joins it with the other branch: a run that takes that has no value"
+            hint = merge_hint([*_conditional_path(analysis, tensor)]) or hint
         level = "warning" if fetches else "note"
-        related = (tensor.name,)
         node = _node(tensor)
         where = frame_location(analysis.frames, node)
-        yield Finding("CFG224", level, message, node.name, hint, related, where)
+        yield Finding("CFG224", level, message, node.name, hint, (tensor.name,), where)
 
 
 def _conditional_path(analysis: Deadness, source: TokenSource) -> Iterator[Node]:

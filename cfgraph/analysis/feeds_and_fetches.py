@@ -123,8 +123,9 @@ def merge_hint(path: Sequence[Node]) -> str:
 
     Empty if no Merge joins the branch with the others.
     """
-    merges = ((index, joining_merge(node)) for index, node in enumerate(path))
-    index, merge = next((item for item in merges if item[1] not in (None, *path)), (0, None))
+    unjoined, no_hint = set[Node](), {None, *path}
+    merges = ((index, joining_merge(node, unjoined)) for index, node in enumerate(path))
+    index, merge = next((item for item in merges if item[1] not in no_hint), (0, None))
     if merge is None:
         return ""
     name = f"{merge.name}:0, which joins the branches"

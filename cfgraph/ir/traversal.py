@@ -250,13 +250,18 @@ def dependents(graph: Graph, sources: Iterable[Node]) -> dict[Node, None]:
     )
 
 
-def joining_merge(node: Node) -> Node | None:
-    """The first Merge of branches that depends on a node, or None."""
-    for reader in downstream([node]):
+def joining_merge(node: Node, unjoined: set[Node]) -> Node | None:
+    """The first Merge of branches that depends on a node, or None.
+
+    No Merge depends on the nodes that are unjoined; those that a search finds are added.
+    """
+    reached = reachable([node], lambda item: [x[0] for x in item.uses if x[0] not in unjoined])
+    for reader in reached:
         sources = [tensor.node for tensor in reader.inputs]
         is_loop = any(ROLES[source.op] is NEXT_ITERATION for source in sources)
         if reader is not node and ROLES[reader.op] is MERGE and not is_loop:
             return reader
+    unjoined.update(item for item in reached if ROLES[item.op] is not MERGE)
     return None
 
 
