@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import Unsupported, UsageError
+from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.serde.checkpoint import Checkpoint, write_checkpoint
 from cfgraph.runtime.engine.step import State
@@ -43,6 +43,18 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert read.dtype == np.asarray(value).dtype
         assert read.shape == np.shape(value)
         assert read.tolist() == value.tolist()
+
+
+@pytest.mark.parametrize("name", ["w", "text"])
+def test_a_changed_byte_is_noticed(name: str, tmp_path: Path) -> None:
+    prefix = written(tmp_path, {name: TENSORS[name]})
+    shard = Path(f"{prefix}.data-00000-of-00001")
+    data = bytearray(shard.read_bytes())
+    data[-2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(InvalidInput, match=f"the checksum of '{name}' does not match") as caught:
+        Checkpoint(prefix).read(name)
+    assert caught.value.code == "CFG038"
 
 
 def test_many_variables_take_several_blocks(tmp_path: Path) -> None:

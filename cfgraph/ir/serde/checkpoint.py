@@ -1,10 +1,11 @@
 """Checkpoints: the index, a LevelDB table of sorted keys, and the shards of tensor data.
 
 `PREFIX.index` is a table with a header, under the empty key, and one entry per tensor;
-`PREFIX.data-00000-of-00001` and so on are the shards. The reader does not verify checksums. The
-writer writes one shard, which TensorFlow reads (`tf.train.load_checkpoint`, `Saver.restore`);
-formats: `BundleWriter` in tensorflow/core/util/tensor_bundle, and the table format of LevelDB. Its
-checksums are CRC32C, masked as LevelDB does, since a checksum of bytes that hold checksums is weak.
+`PREFIX.data-00000-of-00001` and so on are the shards. The writer writes one shard, which TensorFlow
+reads (`tf.train.load_checkpoint`, `Saver.restore`); formats: `BundleWriter` in
+tensorflow/core/util/tensor_bundle, and the table format of LevelDB. The checksums are CRC32C,
+masked as LevelDB does, since a checksum of bytes that hold checksums is weak. Those of tensors are
+verified when a tensor is read, those of the blocks of an index are not.
 
 A table ends in a footer of 48 bytes, which refers to the block that lists the other blocks. Each
 entry of a block shares a prefix with the key of the previous one; a compression byte and a checksum
@@ -190,6 +191,11 @@ class Checkpoint:
         if not dtype.is_object and len(data) != count * dtype.numpy.itemsize:
             raise _missing_bytes_error(self.prefix)
         flat = _decode_strings(data, count, self.prefix) if dtype.is_object else None
+        checksum = _extended(0, data) if flat is None else _string_checksums(flat)[1]
+        if entry.crc32c not in (0, _masked(checksum)):
+            message = f"the checkpoint is corrupt: the checksum of {name!r} does not match its data"
+            hint = "TensorFlow does not read it either; copy or export it again"
+            raise InvalidInput(message, path=self.prefix, hint=hint, code="CFG038")
         try:
             if flat is None:
                 return np.frombuffer(data, dtype.numpy).reshape(sizes)
@@ -304,19 +310,22 @@ def _write_strings(data: IO[bytes], name: bytes, array: Any) -> int:
     if not all(isinstance(text, bytes) for text in strings):
         shown = name.decode("utf-8", "backslashreplace")
         raise Unsupported(f"{shown!r} holds no numbers or strings, which a checkpoint stores")
-    checksum = 0
-    for text in strings:
-        data.write(write_varint(len(text)))
-        checksum = _extended(
-            checksum, len(text).to_bytes(4 if len(text) < 1 << 32 else 8, "little")
-        )
-    masked = _UINT32.pack(_masked(checksum))
-    data.write(masked)
-    checksum = _extended(checksum, masked)
-    for text in strings:
-        data.write(text)
-        checksum = _extended(checksum, text)
+    of_lengths, checksum = _string_checksums(strings)
+    data.writelines(write_varint(len(text)) for text in strings)
+    data.write(of_lengths)
+    data.writelines(strings)
     return checksum
+
+
+def _string_checksums(strings: Iterable[bytes]) -> tuple[bytes, int]:
+    """The checksum of the lengths as it is stored, and that of lengths, checksum, and contents."""
+    checksum = 0
+    for size in map(len, strings):
+        checksum = _extended(checksum, size.to_bytes(4 if size < 1 << 32 else 8, "little"))
+    of_lengths = _UINT32.pack(_masked(checksum))
+    for text in (of_lengths, *strings):
+        checksum = _extended(checksum, text)
+    return of_lengths, checksum
 
 
 def table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -380,11 +389,13 @@ class _TableBlock:
         return bytes(self._data) + restarts + _UINT32.pack(len(self._restarts))
 
 
-def _extended(checksum: int, data: bytes) -> int:
+def _extended(checksum: int, data: bytes | bytearray) -> int:
     """The CRC32C of the bytes of a checksum followed by `data`."""
     import google_crc32c
 
-    return int(google_crc32c.extend(checksum, data))
+    # the package takes no bytearray
+    contents = data if isinstance(data, bytes) else np.frombuffer(data, np.uint8)
+    return int(google_crc32c.extend(checksum, contents))
 
 
 def _masked(checksum: int) -> int:
