@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import declared_type, missing_feeds_error, must_be_fed
-from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.analysis.resource_handles import handle_uses, is_variable, variable_key
 from cfgraph.analysis.tables import required_tables, table_initializers
 from cfgraph.comparison.functional_interpreter import run_functional
 from cfgraph.errors import ExecutionError, Unsupported
@@ -17,7 +17,9 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionInstances
+from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import called_functions
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.constants import Const
@@ -39,7 +41,7 @@ _GENERATORS: Final = {
     "uint": ("uniform", "0,4"),
     "bool": ("uniform", None),
 }
-# for an input of strings, with the string constants of the graph, such as the keys of tables
+# for an input of strings, with the string constants that a run needs, such as the keys of tables
 _WORDS: Final = (b"", b"a", b"0", b"two words", "\u00dcn\u00efcode".encode())
 _MAX_WORD_BYTES: Final = 1 << 10
 FloatGenerator = tuple[str, str | None]
@@ -72,7 +74,7 @@ _DEFAULT_SIZES: Final = DimensionSizes()
 
 def random_inputs(
     graph: Graph,
-    required: Iterable[Node],
+    required: Collection[Node],
     fed: Collection[Output] = (),
     *,
     seed: int = 0,
@@ -81,7 +83,8 @@ def random_inputs(
 ) -> dict[str, Any]:
     """Return random arrays for all inputs that `required` nodes need and that are not fed, by name.
 
-    `floats` is a generator and its arguments; strings are constants of the graph, or a few words.
+    `floats` is a generator and its arguments; strings are constants that the nodes need, or a few
+    words.
     Raises UsageError, with options to paste, for inputs whose type has no generator.
     """
     unfed = [
@@ -100,7 +103,7 @@ def random_inputs(
         )
         for tensor in numbers
     }
-    words = _words(graph) if texts else ()
+    words = _words(graph, required) if texts else ()
     for tensor in texts:
         dims = sizes.complete(tensor.name, declared_type(graph, tensor)[1])
         places = generate("uniform", f"0,{len(words)}", dtypes.int64, dims, tensor.name, seed)
@@ -108,10 +111,19 @@ def random_inputs(
     return arrays
 
 
-def _words(graph: Graph) -> Sequence[bytes]:
-    """Return texts for inputs: a few, and those of the constants of a graph and its functions."""
-    bodies = (function.definition.nodes for function in graph.functions.values())
-    nodes = [*graph, *(node for body in bodies for node in body)]
+def _words(graph: Graph, required: Collection[Node]) -> Sequence[bytes]:
+    """Return texts for inputs: a few, and those of the constants that `required` nodes need.
+
+    These include keys and values of tables, whatever fills them. A text that ends in a zero byte is
+    none of them, since an .npy file cannot store it.
+    """
+    tables = required_tables(graph, required, (), ())
+    handles = [handle.output() for table in tables for handle in table.handles]
+    uses = [use.node for handle in handles for use in handle_uses(handle)[0]]
+    needed = ancestors(graph, [*required, *uses])
+    nodes: list[Node | BodyNode] = [*needed]
+    for name in called_functions(graph, nodes=needed):
+        nodes += graph.functions[name].definition.nodes
     values = [node.attrs.get("value") for node in nodes if is_a(node, Const)]
     texts = (
         text
@@ -119,7 +131,8 @@ def _words(graph: Graph) -> Sequence[bytes]:
         if isinstance(value, TensorValue) and value.dtype is dtypes.string
         for text in value.array.ravel().tolist()
     )
-    return sorted({*_WORDS, *(text for text in texts if len(text) <= _MAX_WORD_BYTES)})
+    suitable = (text for text in texts if len(text) <= _MAX_WORD_BYTES and text[-1:] != b"\0")
+    return sorted({*_WORDS, *suitable})
 
 
 def _is_sampleable(dtype: DType | None) -> bool:

@@ -148,3 +148,35 @@ def test_strings_are_recorded(command: Any, tmp_path: Path) -> None:
     assert command("diff", graph, golden).code == 0
     graph.write_text(graph.read_text().replace("StringUpper", "StringLower"))
     assert command("diff", graph, golden).code == 1
+
+
+WORDS = {b"", b"a", b"0", b"two words", "\u00dcn\u00efcode".encode()}
+TEXT_MODEL = r"""
+x = Placeholder() {dtype=string, shape=[64]}
+table = HashTableV2() {key_dtype=string, value_dtype=int64}
+keys = Const() {dtype=string, value=string[3]:["cat", "zero\x00", "\x00"]}
+values = Const() {dtype=int64, value=int64[3]:[1, 2, 3]}
+init = LookupTableImportV2(table, keys, values)
+unknown = Const() {dtype=int64, value=int64[]:-1}
+y = LookupTableFindV2(table, x, unknown)
+prefix = Placeholder() {dtype=string, shape=[]}
+saved = Const() {dtype=string, value=string[1]:["w/.ATTRIBUTES/VARIABLE_VALUE"]}
+slices = Const() {dtype=string, value=string[1]:[""]}
+save = SaveV2(prefix, saved, slices, unknown) {dtypes=(int64)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "key"), [("text.graph --fetch y", b"cat"), ("tables --size words=64", b"b")]
+)
+def test_recorded_texts_are_storable_and_what_the_outputs_need(
+    options: str, key: bytes, model: Path, command: Any, fixtures: Path
+) -> None:
+    Path("text.graph").write_text(TEXT_MODEL)
+    shutil.copytree(fixtures / "saved_model_tables", "tables")
+    done = command("record", *options.split(), "--cases", "4", "-o", "golden.npz")
+    assert done.code == 0, done.err
+    arrays = np.load("golden.npz")
+    inputs = [arrays[entry] for entry in arrays if "/in/" in entry]
+    assert {text for array in inputs for text in array.flat} == WORDS | {key}
+    assert command("diff", options.split(maxsplit=1)[0], "golden.npz").code == 0
