@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -30,7 +30,7 @@ from cfgraph.ir.registry import infer_attrs, output_count
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ir.traversal import topological_order
+from cfgraph.ir.traversal import postorder, topological_order
 from cfgraph.ops.opdef.op import function_calls, lookup, role_of
 from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope, draws, stream_annotations
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
@@ -262,9 +262,7 @@ class _ConverterForm:
         first = calls.first_argument
         reads = [{*_read_arguments(self.graph.functions[name].definition)} for name in names]
         branches: dict[Node, int | None] = {}
-        for source in reversed(topological_order(graph).nodes):
-            if source in fixed or not _may_sink(source):
-                continue
+        for source in reversed(_sinkable(node.inputs[first:], fixed)):
             found: set[int | None] = set()
             for user, slot in source.uses:
                 number = slot - first
@@ -433,6 +431,20 @@ class _ConverterForm:
         if is_rewritten:
             self._rewritten.add(name)
         return name
+
+
+def _sinkable(arguments: Iterable[Output], fixed: Collection[Node]) -> list[Node]:
+    """The nodes that may sink and lead to arguments by such nodes alone, in topological order."""
+
+    def sources(tensors: Iterable[Output]) -> list[Node]:
+        nodes = dict.fromkeys(tensor.node for tensor in tensors)
+        return [node for node in nodes if node not in fixed and _may_sink(node)]
+
+    order: dict[Node, None] = {}
+    for start in sources(arguments):
+        for node in postorder(start, lambda node: sources(node.inputs), order):
+            order[node] = None
+    return [*order]
 
 
 def _may_sink(node: Node) -> bool:
