@@ -141,3 +141,13 @@ def test_errors_and_notes_name_what_was_fed(command: Command, cond: Path) -> Non
         assert "feed then/Add: cannot read the value 'text'" in failed(command, *line, *feeds).err
     tapped = command("run", cond, *options("cond/then/Add", None), "--tap", "cond/then/Add")
     assert "matched no executed node: a fed node does not run" in tapped.err
+
+
+@pytest.mark.parametrize("options", [(), ("--engine", "tokens"), ("--engine", "compiled")])
+@pytest.mark.parametrize("name", ["dense_1/BiasAdd", "sequential_1/dense_1/MatMul"])
+def test_a_layer_after_a_loop_of_a_saved_model_is_fed(
+    name: str, options: tuple[str, ...], command: Command, lstm: Path
+) -> None:
+    feeds = ("--feed", "keras_tensor=f32[1,6,4]:ones", "--feed", f"{name}=[[1,2]]")
+    # the bias is zero
+    assert command("run", lstm, *options, *feeds).lines[0].endswith(" float32[1,2]  = [[1.0, 2.0]]")

@@ -116,6 +116,112 @@ def test_a_fed_value_equals_a_constant_in_its_place(engine: str) -> None:
         assert fed == cfgraph.Session(fixed, engine=engine).run("total", {"n": count})
 
 
+def counted(b: Builder, start: Any, end: Any = 3) -> Any:
+    return b.while_loop(lambda i: i < end, lambda i: i + 1, start)
+
+
+def after_a_loop(b: Builder, n: Any, extra: Any) -> Any:
+    return b.function(lambda x: extra(counted(b, x)) + x, name="called")(n)
+
+
+def after_a_loop_in_a_branch(b: Builder, n: Any, extra: Any) -> Any:
+    return b.cond(n > 1, lambda: extra(counted(b, n)) + n, lambda: n)
+
+
+def after_a_loop_in_a_loop(b: Builder, n: Any, extra: Any) -> Any:
+    return b.while_loop(lambda i: i < 9, lambda i: extra(counted(b, i)) + i, n)
+
+
+def after_loops_in_both_calls(b: Builder, n: Any, extra: Any) -> Any:
+    called = b.function(lambda x: extra(counted(b, x)) + x, name="called")
+    return called(b.cond(n > 1, lambda: called(n), lambda: n))
+
+
+def after_a_conditional(b: Builder, n: Any, extra: Any) -> Any:
+    def called(x: Any) -> Any:
+        return extra(b.cond(x > 1, lambda: x + 1, lambda: counted(b, x))) + x
+
+    return b.function(called)(n)
+
+
+def in_a_condition_of_a_loop(b: Builder, n: Any, extra: Any) -> Any:
+    return b.while_loop(lambda i: i < extra(n), lambda i: i + 1, 0)
+
+
+def in_a_condition_of_a_loop_in_a_branch(b: Builder, n: Any, extra: Any) -> Any:
+    def loop() -> Any:
+        return b.while_loop(lambda i: i < extra(counted(b, i)), lambda i: i + 1, n)
+
+    return b.cond(n > 1, loop, lambda: n)
+
+
+def in_a_branch_of_a_loop(b: Builder, n: Any, extra: Any) -> Any:
+    is_large = n > 1
+
+    def body(i: Any) -> Any:
+        return b.cond(is_large, lambda: extra(counted(b, i)) + i, lambda: i + 1)
+
+    return b.while_loop(lambda i: i < 9, body, n)
+
+
+def after_a_loop_that_tests_the_same(b: Builder, n: Any, extra: Any) -> Any:
+    is_large = n > 1
+
+    def is_less(i: Any) -> Any:
+        return i < b.cond(is_large, lambda: b.const(4), lambda: b.const(2))
+
+    first = b.while_loop(is_less, lambda i: i + 1, 0)
+    return b.cond(is_large, lambda: extra(first), lambda: n) + first
+
+
+def after_controls(b: Builder, n: Any, extra: Any) -> Any:
+    def called(x: Any) -> Any:
+        with b.control(counted(b, x)):
+            return extra(b.const(7)) + x
+
+    return b.function(called)(n)
+
+
+def without_inputs(b: Builder, n: Any, extra: Any) -> Any:
+    return b.cond(n > 1, lambda: extra(b.const(7)) + n, lambda: n)
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=str)
+@pytest.mark.parametrize(
+    "place",
+    [
+        after_a_loop,
+        after_a_loop_in_a_branch,
+        after_a_loop_in_a_loop,
+        after_loops_in_both_calls,
+        after_a_conditional,
+        in_a_condition_of_a_loop,
+        in_a_condition_of_a_loop_in_a_branch,
+        in_a_branch_of_a_loop,
+        after_a_loop_that_tests_the_same,
+        after_controls,
+        without_inputs,
+    ],
+)
+def test_a_value_fed_in_any_place_equals_a_constant(place: Any, options: dict[str, Any]) -> None:
+    def graph(extra: Any) -> cfgraph.Graph:
+        b = Builder()
+        b.Identity(place(b, b.placeholder("n", "int32", []), lambda x: extra(b, x)), name="total")
+        return b.graph
+
+    free = graph(lambda b, x: b.Square(x, name="extra"))
+    fixed = graph(lambda b, x: b.const(5))
+    (inner,) = [
+        f"{name}/extra"
+        for name, function in free.functions.items()
+        for node in function.definition.nodes
+        if node.name == "extra"
+    ]
+    for count in (0, 4):
+        fed = cfgraph.Session(free, **options).run("total", {"n": count, inner: 5})
+        assert fed == cfgraph.Session(fixed, **options).run("total", {"n": count})
+
+
 @pytest.mark.parametrize(
     ("name", "instead"),
     [

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.inner_nodes import inner_nodes
-from cfgraph.analysis.loops.branch_decisions import BranchDecision, PathCondition
+from cfgraph.analysis.loops.branch_decisions import BranchDecision
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.path_conditions import PathConditions
@@ -133,22 +133,46 @@ def _tensor_names(graph: Graph, name: str) -> Iterator[str]:
 
 def _replace(graph: Graph, tensors: list[Output]) -> Output:
     """Read a new placeholder in place of tensors of one node in several calls."""
-    graph_frames, conditions = frames(graph), PathConditions()
-    dtype = _fed_type(graph, tensors[0])
-    first = tensors[0].node
+    dtype, first = _fed_type(graph, tensors[0]), tensors[0].node
+    places = _places(graph, tensors)
     name = graph.unique_name(f"{first.name}/fed")
     attrs = {"dtype": dtype, "shape": UNKNOWN_SHAPE}
     placeholder = graph.create(name, "Placeholder", attrs=attrs).output()
-    for tensor in tensors:
-        frame, value = graph_frames.of_outputs[tensor.node], placeholder
-        _require_replaceable(tensor, frame)
-        for loop in frame.loops:
-            enter = loop.enters[0]
-            value = _guarded(graph, value, conditions.of_node(enter), dtype)
-            value = _entered(graph, value, loop, dtype)
-        value = _guarded(graph, value, conditions.of_output(tensor), dtype)
+    for tensor, place in zip(tensors, places, strict=True):
+        value = placeholder
+        for loop, decisions in place:
+            if loop.parent is not None:
+                value = _entered(graph, value, loop, dtype)
+            value = _guarded(graph, value, decisions, dtype)
         graph.replace_uses(tensor, value)
     return placeholder
+
+
+# the frames from the root to that of a tensor, each with what is decided in it
+_Place = list[tuple[Frame, list[BranchDecision]]]
+
+
+def _places(graph: Graph, tensors: Iterable[Output]) -> list[_Place]:
+    """The frames that a value goes through to each tensor, and where it is live in them."""
+    graph_frames = frames(graph)
+    conditions = PathConditions(graph_frames)
+    places = list[_Place]()
+    for tensor in tensors:
+        frame = graph_frames.of_outputs[tensor.node]
+        _require_replaceable(tensor, frame)
+        condition = conditions.of_node(tensor.node)
+        if role_of(tensor.node) is Role.SWITCH:
+            condition = condition.also(conditions.decision(tensor))
+        decided: dict[Frame, list[BranchDecision]] = {graph_frames.root: []}
+        decided |= {loop: [] for loop in frame.loops}
+        for decision in condition.decisions():
+            source = decision.test.source.node
+            # a value waits neither for a message nor for what a loop decided before it ended
+            inner = graph_frames.of_outputs[source]
+            if inner in decided and role_of(source) is not Role.RECV:
+                decided[inner].append(decision)
+        places.append([*decided.items()])
+    return places
 
 
 def _fed_type(graph: Graph, tensor: Output) -> DType:
@@ -195,9 +219,10 @@ def _entered(graph: Graph, value: Output, loop: Frame, dtype: DType) -> Output:
     return graph.create(name, "Enter", (value,), attrs=attrs).output()
 
 
-def _guarded(graph: Graph, value: Output, condition: PathCondition, dtype: DType) -> Output:
-    """The value, live where all decisions of a condition are."""
-    decisions = condition.decisions()
+def _guarded(
+    graph: Graph, value: Output, decisions: Sequence[BranchDecision], dtype: DType
+) -> Output:
+    """The value, live where all decisions are made."""
     if not decisions:
         return value
     controls = [_pivot(graph, decision, value.node.name) for decision in decisions]
@@ -208,13 +233,12 @@ def _guarded(graph: Graph, value: Output, condition: PathCondition, dtype: DType
 
 def _pivot(graph: Graph, decision: BranchDecision, scope: str) -> Node:
     """A node that is live where a decision is made; what a Switch forwards need not run."""
-    output, switch = decision.output, decision.output.node
-    if decision.test.branches and role_of(decision.test.source.node) is not Role.LOOP_COND:
-        pred, name = decision.pred, graph.unique_name(f"{scope}/branch")
-        attrs = {"T": OutputPorts(graph.functions).dtype(pred)}
-        if "num_outs" in switch.attrs:
-            attrs["num_outs"] = switch.attrs["num_outs"]
+    source, switch = decision.test.source, decision.output.node
+    output, attrs = source, {"T": OutputPorts(graph.functions).dtype(source)}
+    if decision.test.branches:
+        name = graph.unique_name(f"{scope}/branch")
+        counts = {"num_outs": switch.attrs["num_outs"]} if "num_outs" in switch.attrs else {}
         op = switch.op.removeprefix("Ref")
-        output = graph.create(name, op, (pred, pred), attrs=attrs).output(output.port)
-    attrs = {"T": OutputPorts(graph.functions).dtype(output)}
+        branch = graph.create(name, op, (source, source), attrs=attrs | counts)
+        output = branch.output(decision.branch)
     return graph.create(graph.unique_name(f"{scope}/taken"), "Identity", (output,), attrs=attrs)
