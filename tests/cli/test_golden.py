@@ -79,6 +79,9 @@ def test_a_derived_graph_is_compared_by_the_names_of_the_signature(
 ) -> None:
     command("record", model, "-o", "golden.npz", "--fetch", "y")
     assert command("freeze", model, "-o", "frozen.pb").code == 0
+    done = command("diff", "frozen.pb", "golden.npz")
+    assert done.code == 2
+    assert "hint: --variables SAVED_MODEL provides the names of its signatures" in done.err
     done = command("diff", "frozen.pb", "golden.npz", "--variables", model)
     assert (done.code, done.out) == (0, "no differences: 1 fetch agrees in 4 cases\n"), done.err
     assert command("grad", model, "--ys", "y", "-o", "gradients/").code == 0

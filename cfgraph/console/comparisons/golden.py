@@ -35,7 +35,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.units import format_byte_size, format_count
 from cfgraph.reports import Count, DocumentResult, Record
-from cfgraph.runtime.feeds.parse_feeds import read_bytes
+from cfgraph.runtime.feeds.parse_feeds import SIGNATURES_HINT, read_bytes
 
 SUFFIX = ".npz"
 # names that a note lists
@@ -69,7 +69,7 @@ def _require_outputs(
     for name in recorded:
         if name not in names and not has_output(source.graph, name):
             message = f"the model has no output {name!r}, which {golden_path} has"
-            known = f"its outputs: {', '.join(names)}" if names else "record this model"
+            known = f"its outputs: {', '.join(names)}" if names else SIGNATURES_HINT
             raise UsageError(message, hint=did_you_mean(name, names) or known)
     if more := [name for name in names if name not in recorded]:
         note(f"note: not recorded, and not compared: {first_names(more, _MAX_LISTED)}")

@@ -43,6 +43,7 @@ _MAGIC: Final = b"\x93NUMPY"
 _PICKLE: Final = b"\x80"
 # of the entries of an archive that are no tensors: cfgraph.runtime.feeds.case_files
 CASE_PREFIX: Final = "@"
+SIGNATURES_HINT: Final = "--variables SAVED_MODEL provides the names of its signatures"
 _HEADERS: Final = {
     (1, 0): npy_format.read_array_header_1_0,
     (2, 0): npy_format.read_array_header_2_0,
@@ -325,8 +326,7 @@ def _signature_input_hint(graph: Graph, name: str) -> str | None:
     if not matches:
         return None
     listed = " or ".join(map(repr, matches[:_MAX_LISTED]))
-    names = "--variables SAVED_MODEL provides the names of its signatures"
-    return f"did you mean {listed}? {names}"
+    return f"did you mean {listed}? {SIGNATURES_HINT}"
 
 
 def _archive(
