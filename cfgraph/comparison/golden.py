@@ -26,6 +26,7 @@ from cfgraph.comparison.sample_point import (
     EvaluationPoint,
     FloatGenerator,
     finite_point,
+    is_random,
     sample_point,
 )
 from cfgraph.errors import InvalidInput, UsageError
@@ -96,13 +97,18 @@ class GoldenRuns:
     outputs: Mapping[str, str]
 
     def record(self) -> GoldenOutputs:
-        """Run the cases with random inputs. Raises UsageError for a variable without a value."""
+        """Run the cases with random inputs, or a single one if nothing is random.
+
+        Raises UsageError for a variable without a value.
+        """
         options, names = self.options, {tensor: name for name, tensor in self.inputs.items()}
         cases = list[GoldenCase]()
         for seed in range(options.seed, options.seed + options.cases):
             point, values, _ = finite_point(self._sampler(seed, options.setting.feeds), self._run)
             inputs = {names.get(name, name): value for name, value in point.feeds.items()}
             cases.append(GoldenCase(inputs, dict(zip(self._output_names(), values, strict=True))))
+            if len(point.feeds) == len(options.setting.feeds) and not is_random(self.graph):
+                break
         return GoldenOutputs(cases, options.seed)
 
     def compare(self, golden: GoldenOutputs) -> RunDiff:

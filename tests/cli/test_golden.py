@@ -88,6 +88,25 @@ def test_a_derived_graph_is_compared_by_the_names_of_the_signature(
     assert command("diff", "gradients", "golden.npz").code == 0
 
 
+@pytest.mark.parametrize(
+    ("y", "feeds", "cases"),
+    [
+        ("Neg(x)", ["--feed", "x=[1]"], 1),
+        ("Neg(x)", [], 3),
+        ("RandomStandardNormal(x) {dtype=float32}", ["--feed", "x=[2]"], 3),
+    ],
+)
+def test_cases_in_which_nothing_is_random_are_recorded_once(
+    y: str, feeds: list[str], cases: int, model: Path, command: Any
+) -> None:
+    Path("x.graph").write_text(f"x = Placeholder() {{dtype=int32, shape=[1]}}\ny = {y}\n")
+    done = command("record", "x.graph", *feeds, "--cases", "3", "-o", "golden.npz")
+    assert done.code == 0, done.err
+    assert {name[0] for name in np.load("golden.npz")} == {"@", *"012"[:cases]}
+    assert ("all cases are equal: one is recorded" in done.err) is (cases == 1)
+    assert command("diff", "x.graph", "golden.npz").code == 0
+
+
 def test_a_dead_output_is_recorded_as_dead(command: Any, tmp_path: Path) -> None:
     graph = tmp_path / "branch.graph"
     graph.write_text(

@@ -82,10 +82,13 @@ def record(path: str, output: str, runs: ComparedRuns, *, json: bool) -> None:
         raise UsageError(f"golden outputs are an {SUFFIX} file", path=output, hint=hint)
     source = read_graph(path, quiet=True)
     require_single_stdin(source, runs.inputs.feed)
-    golden = _golden_runs(source, runs).record()
+    golden_runs = _golden_runs(source, runs)
+    golden = golden_runs.record()
     data = archive_bytes(golden.arrays())
     with StagedFiles() as files:
         files.write(output, data)
+    if len(golden.cases) < golden_runs.options.cases:
+        note("note: nothing is random here, so that all cases are equal: one is recorded")
     case = golden.cases[0]
     result = RecordResult([*case.inputs], [*case.outputs])
     if json:
