@@ -151,3 +151,16 @@ def test_a_layer_after_a_loop_of_a_saved_model_is_fed(
     feeds = ("--feed", "keras_tensor=f32[1,6,4]:ones", "--feed", f"{name}=[[1,2]]")
     # the bias is zero
     assert command("run", lstm, *options, *feeds).lines[0].endswith(" float32[1,2]  = [[1.0, 2.0]]")
+
+
+def test_the_end_of_a_name_is_fed_in_a_frozen_model_too(
+    command: Command, lstm: Path, tmp_path: Path
+) -> None:
+    frozen = tmp_path / "frozen.pb"
+    command("freeze", lstm, "-o", frozen)
+    feeds = ("--feed", "serving_default_keras_tensor=f32[1,6,4]:ones")
+    value = ("--feed", "dense_1/BiasAdd=[[1,2]]")
+    for more in ((), ("--feed", "lstm_cell_1/mul_2=f32[1,8]:zeros")):
+        done = command("run", frozen, *feeds, *value, *more)
+        assert done.lines[0].endswith(" float32[1,2]  = [[1.0, 2.0]]")
+        assert "note: dense_1/BiasAdd is StatefulPartitionedCall_1/" in done.err

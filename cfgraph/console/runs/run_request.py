@@ -292,12 +292,13 @@ def resolve_request(
     if nothing_named:
         resolved.default()
     fed_names = {name: names.inputs.get(name, name) for name in fed_by}
-    full_names, inputs = [*fed_names.values()], dict(names.inputs)
+    full_names, inputs = [*fed_names.values()], names.inputs
     inner = None if are_inputs(graph, full_names) else inner_feeds(graph, full_names)
     if inner is not None:
         graph, groups = inner.graph, nodes_of_groups(groups, inner.graph)
-        placeholders = {name: item.name for name, item in inner.placeholders.items()}
-        inputs |= {name: placeholders.get(full, full) for name, full in fed_names.items()}
+        fed_inside = {name for name, full in fed_names.items() if full in inner.placeholders}
+        placeholders = {name: inner.placeholders[fed_names[name]].name for name in fed_inside}
+        inputs = names.with_inputs(placeholders).inputs
         resolved = resolved.in_copy(graph)
         files = {graph.tensor(item.name): path for item, path in files.items()}
         compared = {graph.tensor(item.name): text for item, text in compared.items()}
