@@ -54,12 +54,12 @@ class SignatureNames:
         cls, nodes: NodeNames, inputs: Mapping[str, str], outputs: Mapping[str, str], *more: Any
     ) -> SignatureNames:
         """Return names that also find the nodes of a graph by the ends of their names."""
-        found = _CompletedNames(outputs, nodes.outside_functions)
-        return cls(_CompletedNames(inputs, nodes.in_run), found, nodes, *more)
+        found = _CompletedNames("outputs", outputs, nodes.outside_functions)
+        return cls(_CompletedNames("inputs", inputs, nodes.in_run), found, nodes, *more)
 
     def with_inputs(self, inputs: Mapping[str, str]) -> SignatureNames:
         """Return the names with others of inputs, which take precedence."""
-        merged = _CompletedNames({**self.inputs, **inputs}, self.nodes.in_run)
+        merged = _CompletedNames("inputs", {**self.inputs, **inputs}, self.nodes.in_run)
         return replace(self, inputs=merged)
 
     def in_graph(self, graph: Graph) -> SignatureNames:
@@ -104,13 +104,24 @@ class SignatureNames:
 class _CompletedNames(dict[str, str]):
     """Tensors by the names of a signature, and by the ends of their own names."""
 
-    def __init__(self, names: Mapping[str, str], complete: Callable[[str], str | None]) -> None:
+    def __init__(
+        self, kind: str, names: Mapping[str, str], complete: Callable[[str], str | None]
+    ) -> None:
         super().__init__(names)
+        self._kind = kind
         self._complete = complete
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the tensor of a name. Raises UsageError for the end of several names."""
-        return self[name] if name in self else self._complete(name) or default
+        if name in self:
+            return self[name]
+        try:
+            return self._complete(name) or default
+        except UsageError as error:
+            if self:
+                listed = first_names([*self], _MAX_LISTED)
+                error.hint = f"{self._kind} of the signature: {listed}; or {error.hint}"
+            raise
 
 
 def signature_names(

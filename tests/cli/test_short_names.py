@@ -51,6 +51,16 @@ def test_the_end_of_several_names_lists_them(command: Command, scopes: Path) -> 
     assert "left/c, right/c" in done.err
 
 
+def test_the_end_of_several_names_lists_the_names_of_the_signature_first(
+    command: Command, lstm: Path
+) -> None:
+    fed = command("run", lstm, "--feed", "y=1")
+    assert "'y' is the end of 3 names" in fed.err
+    assert "hint: inputs of the signature: keras_tensor; or write more of one: " in fed.err
+    fetched = command("run", lstm, *FEED, "--fetch", "y")
+    assert "hint: outputs of the signature: output_0; or write more of one: " in fetched.err
+
+
 def test_a_complete_name_is_not_the_end_of_another(command: Command, scopes: Path) -> None:
     done = command("explain", scopes, "x", "--json")
     assert done.json["result"]["node"]["name"] == "x"
