@@ -26,6 +26,7 @@ MAX_RANK: Final = 32
 _MAX_SHOWN: Final = 40
 _NON_FINITE: Final = re.compile(r"\b(nan|inf|infinity)\b", re.IGNORECASE)
 _COMPLEX_WORD: Final = re.compile(r'"[^"]*"|[^\s\[\],"]+')
+_ELEMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|[^\s\[\],][^\[\],]*')
 _TYPE_ALONE: Final = re.compile(r"[A-Za-z_]\w*\[[^\]]*\]\Z")
 _WORD: Final = re.compile(r"([a-z]+)(?:\(.*\))?\Z")
 
@@ -57,10 +58,17 @@ def _parse(text: str, dtype: DType | None) -> Any:
         elif word := _WORD.match(text):
             hint = did_you_mean(word[1], GENERATORS) or f"{hint}, {', '.join(GENERATORS[1:])}"
         if dtype is dtypes.string:
-            hint = f"quote a string: {json.dumps(text)}"
+            hint = f"quote a string: {_quoted(text)}"
         raise UsageError(message, hint=hint, code="CFG033") from None
     except ValueError as error:
         raise UsageError(f"cannot read the value: {error}", code="CFG033") from None
+
+
+def _quoted(text: str) -> str:
+    """JSON for a string that lacks its quotes, or for a list of some that do."""
+    if not (text.startswith("[") and text.endswith("]")):
+        return json.dumps(text)
+    return _ELEMENT.sub(lambda word: word[1] or json.dumps(word[0].strip("' ")), text)
 
 
 # how Python and C write numbers and truth, and JSON does not
