@@ -182,7 +182,7 @@ def difference_message(
     if not all(arrays):
         return f"an array only in {'AB'[arrays[1]]}"
     difference = value_difference(after, before, rtol, atol)
-    return difference.message if difference else None
+    return difference.description if difference else None
 
 
 def _as_array(value: Any) -> Any:

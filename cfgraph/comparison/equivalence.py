@@ -457,7 +457,9 @@ class _ComparisonCase:
             if key in compared and key not in taken
         ]
         for gap in self.gaps((f"variable {key[1]}", a, b) for key, a, b in triples):
-            message = gap.message.replace("dead", "without a value").replace("live", "with one")
+            message = gap.message
+            if gap.before is None or gap.after is None:
+                message = message.replace("dead", "without a value").replace("live", "with one")
             yield replace(gap, message=message)
 
     def difference(

@@ -8,11 +8,14 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
 from cfgraph.reports import Count, Real
 
 # (relative, absolute) by the size in bytes of a real number; other types are exact
 _TOLERANCES: Final = {8: (1e-9, 0.0), 4: (2e-5, 1e-6), 2: (1e-2, 1e-3), 1: (0.25, 1e-2)}
+# of an element in a description
+_MAX_CHARACTERS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,24 @@ class ValueDifference:
     expected: Any = None
     rtol: Real = 0.0
     atol: Real = 0.0
+
+    @property
+    def description(self) -> str:
+        """The message, with the first elements that differ, expected first, and the largest gaps.
+
+        Without them for a scalar, whose value is short.
+        """
+        if not self.index:
+            return self.message
+        text = f"{self.message}: {_element_text(self.expected)} and {_element_text(self.actual)}"
+        if self.max_abs is None:
+            return text
+        return f"{text}; largest difference {self.max_abs:g}, relative {self.max_rel:g}"
+
+
+def _element_text(element: Any) -> str:
+    text = repr(decode_text(element)) if isinstance(element, bytes) else str(element)
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
 def default_tolerances(dtype: DType) -> tuple[float, float]:

@@ -310,11 +310,27 @@ def test_a_constant_that_the_inputs_do_not_reach_is_a_difference(
     done = command("diff", a, b, "--run", "--fetch", "y")
     assert (done.code, done.lines[0], done.lines[-1]) == (
         1,
-        "constant rows: 1 of 8 elements differ, the first at [7, 0]",
+        "constant rows: 1 of 8 elements differ, the first at [7, 0]: 8.0 and 9.0; "
+        "largest difference 1, relative 0.125",
         "everything else agrees: 1 fetch agrees in 4 cases",
     )
     c = text(tmp_path / "c.graph", ROWS.replace("float32[]:1", "float32[]:2"))
     assert command("diff", a, c, "--run", "--fetch", "y").code == 0
+
+
+@pytest.mark.parametrize("report", [(), ("--format", "markdown"), ("--json",)])
+def test_a_difference_of_many_elements_has_values_in_each_report(
+    report: tuple[str, ...], command: Any, tmp_path: Path
+) -> None:
+    model = "x = Placeholder() {dtype=float32, shape=[4,4]}\ny = AddV2(x, c)\n"
+    one, two = (f"{model}c = Const() {{dtype=float32, value=float32[]:{c}}}\n" for c in (1, 2))
+    a, b = text(tmp_path / "a.graph", one), text(tmp_path / "b.graph", two)
+    feeds = ("--feed", "x=float32[4,4]:zeros")
+    done = command("diff", a, b, "--run", "--fetch", "y", *feeds, *report)
+    assert done.code == 1
+    message = "16 of 16 elements differ, the first at [0, 0]: 1.0 and 2.0; largest difference 1, "
+    assert message in done.out.replace("\\", ""), done.out
+    assert "relative 1" in done.out
 
 
 def test_a_constant_of_a_function_is_compared_too(command: Any, tmp_path: Path) -> None:

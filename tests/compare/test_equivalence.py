@@ -361,3 +361,18 @@ y = ReadVariableOp(w) {dtype=float32}
     messages = [notice.message for notice in delta.notices]
     assert messages == ["random stream paired by op and seed: r is q in B"]
     assert compare_runs(a, seeded, options)
+
+
+def test_texts_of_a_variable_are_not_taken_for_its_liveness() -> None:
+    one, two = (
+        cfgraph.loads(
+            b'versions producer=1\nv = VarHandleOp() {dtype=string, shape=[1], shared_name="v"}\n'
+            b'c = Const() {dtype=string, value=string[1]:["%s"]}\n'
+            b"a = AssignVariableOp(v, c) {dtype=string}\n" % word
+        )
+        for word in (b"dead", b"live")
+    )
+    delta = compare_runs(one, two, ComparisonRunOptions(targets=("a",)))
+    assert [gap.message for gap in delta.gaps if gap.what == "variable v"] == [
+        "1 of 1 elements differ, the first at [0]: 'dead' and 'live'"
+    ]

@@ -66,6 +66,25 @@ def test_a_difference_counts_and_names_the_first_element() -> None:
     assert (difference.actual, difference.expected) == (4.5, 3.0)
     assert difference.message == "2 of 4 elements differ, the first at [1, 0]"
     assert difference.index == (1, 0)
+    assert difference.description == (
+        f"{difference.message}: 3.0 and 4.5; largest difference 1.5, relative 0.5"
+    )
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "description"),
+    [
+        (strings(b"a", b"x" * 50), strings(b"a", b"b"), f": 'b' and '{'x' * 39}…"),
+        (np.array([True]), np.array([False]), ": False and True"),
+        (np.int32([7]), np.int32([0]), ": 0 and 7; largest difference 7, relative inf"),
+    ],
+)
+def test_a_description_has_the_first_elements_that_differ(
+    actual: Any, expected: Any, description: str
+) -> None:
+    difference = value_difference(actual, expected)
+    assert difference is not None
+    assert difference.description == difference.message + description
 
 
 def test_the_gap_of_integers_is_exact_at_both_ends() -> None:
