@@ -271,7 +271,7 @@ def resolve_request(
 ) -> RunRequest:
     """Resolve the options. Raises UsageError if they do not fit the graph."""
     require_single_stdin(source, [*feeds.feed, *results.expect])
-    fed_by = feed_names(feeds.feed, feeds.feeds)
+    seed, fed_by = request_seed(feeds, limits), feed_names(feeds.feed, feeds.feeds)
     requested = [*fed_by, *results.names, *fetches.fetch, *fetches.target, *model.init]
     graph, groups = ClusterMembers(source.graph).resolve(requested)
     names = signature_names(replace(source, graph=graph), model.signature, model.variables)
@@ -308,7 +308,6 @@ def resolve_request(
     if clock.no_values and (files or compared):
         message = "--no-values computes no values to write or compare"
         raise UsageError(message, hint="remove --no-values, or --out and --expect")
-    seed = request_seed(feeds, limits)
     arrays = read_feeds(graph, feeds.feed, feeds.feeds, seed, inputs)
     fed = dict.fromkeys(map(graph.tensor, arrays))
     require_feeds(graph, resolved.tensors, resolved.targets, fed.keys(), names.inputs)
