@@ -272,12 +272,12 @@ class _ConverterForm:
             branches[source] = found.pop() if len(found) == 1 else None
         moved = [source for source in graph if branches.get(source) is not None]
         for branch in range(len(names)):
-            members = [source for source in moved if branches[source] == branch]
+            members = dict.fromkeys(source for source in moved if branches[source] == branch)
             if members:
                 self._move(graph, node, branch, members)
         return moved
 
-    def _move(self, graph: Graph, node: Node, branch: int, members: Sequence[Node]) -> None:
+    def _move(self, graph: Graph, node: Node, branch: int, members: Collection[Node]) -> None:
         """Copy nodes into a branch; what they read are new arguments of all branches."""
         calls = function_calls(node.op)
         first, names = calls.first_argument, _called(node)
@@ -301,7 +301,7 @@ class _ConverterForm:
         self,
         definition: FunctionDefinition,
         arguments: Sequence[Output],
-        members: Sequence[Node],
+        members: Collection[Node],
     ) -> FunctionDefinition:
         """A branch with copies of nodes in place of the arguments that they were."""
         functions, branch = self.graph.functions, Function("", definition)
