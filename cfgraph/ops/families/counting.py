@@ -54,8 +54,7 @@ class DenseCountSparseOutput(SparseCounter):
     ) -> Any:
         if values.ndim not in (1, 2):
             raise OpError(f"Input must be a 1 or 2-dimensional tensor. Got: {values.ndim}")
-        if weights.size and weights.shape != values.shape:
-            raise OpError("Weights and values must have the same shape")
+        _require_same_shape(weights, values)
         rows = np.repeat(np.arange(len(values)), values.shape[1]) if values.ndim == 2 else None
         count = len(values) if values.ndim == 2 else None
         limits = minlength, maxlength
@@ -82,8 +81,7 @@ class RaggedCountSparseOutput(SparseCounter):
         values: Any,
         weights: Any,
     ) -> Any:
-        if weights.size and weights.shape != values.shape:
-            raise OpError("Weights and values must have the same shape")
+        _require_same_shape(weights, values)
         rows, limits = _rows_of_splits(splits, values), (minlength, maxlength)
         count = len(splits) - 1
         return _counted(rows, count, values, weights, limits, binary_output, output_type)
@@ -109,13 +107,18 @@ class SparseCountSparseOutput(SparseCounter):
     ) -> Any:
         indices, values, shape, weights = inputs
         sizes = check_sparse(indices, values, shape)
-        if weights.size and weights.shape != values.shape:
-            raise OpError("Weights and values must have the same shape")
+        _require_same_shape(weights, values)
         rows, count = (indices[:, 0], sizes[0]) if len(sizes) > 1 else (None, None)
         if count == 0:
             raise OpError("dense_shape must have at least one row")
         limits = minlength, maxlength
         return _counted(rows, count, values, weights, limits, binary_output, output_type)
+
+
+def _require_same_shape(weights: Any, values: Any) -> None:
+    """Raise OpError for weights, unless empty, of another shape than the values."""
+    if weights.size and weights.shape != values.shape:
+        raise OpError("Weights and values must have the same shape")
 
 
 def _rows_of_splits(splits: Any, values: Any) -> Any:
@@ -157,8 +160,7 @@ def _counted(
 
 def _row_bins(rows: Any, values: Any, weights: Any, shape: tuple[int, int], binary: bool) -> Any:
     """Bin counts of values in these rows, as a matrix; values beyond the bins are not counted."""
-    if weights.size and weights.shape != values.shape:
-        raise OpError("Weights and values must have the same shape")
+    _require_same_shape(weights, values)
     count, bins = shape
     inside = (values >= 0) & (values < bins)
     places = (rows * bins + values)[inside]
