@@ -36,7 +36,7 @@ class FeatureColumn(NamedTuple):
 
 
 class Crosser(NamedTuple):
-    """How values are crossed: first each by itself, then those of a cross, an array per column."""
+    """Functions that convert the values of a column, and combine those of a cross."""
 
     convert: Callable[[Any], Any]
     combine: Callable[[list[Any]], Any]
