@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,22 @@ def test_numbers_are_spread_as_they_should(op: str, mean: float, deviation: floa
     drawn = draw(op, shape(COUNT), dtype=np.float32)
     assert drawn.mean() == pytest.approx(mean, abs=0.03)
     assert drawn.std() == pytest.approx(deviation, rel=0.03)
+
+
+@pytest.mark.parametrize("op", ["RandomUniform", "RandomStandardNormal", "TruncatedNormal"])
+def test_large_draws_take_little_memory_beside_their_results(op: str) -> None:
+    b = Builder()
+    drawn = getattr(b, op)(b.placeholder("size", "int32", [1]), dtype="float32")
+    b.Max(drawn, b.const([0]), name="largest")
+    session = cfgraph.Session(b.graph)
+    session.run("largest", {"size": shape(1)})
+    tracemalloc.start()
+    try:
+        session.run("largest", {"size": shape(1 << 20)})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * 4 * 2**20
 
 
 def test_integers_are_all_as_likely() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _SEEDS = "seed: int = 0, seed2: int = 0, "
+# uniform numbers of a block: an even number, as pairs of them become normal ones
+_BLOCK = 1 << 13
 # up to this many comparisons per row, all of them cost less than a search
 _FEW_COMPARISONS = 1000
 _FLOAT = "dtype: {float16, bfloat16, float32, float64}, T: {int32, int64}"
@@ -68,19 +71,38 @@ def round_below_one(xp: ModuleType, values: Any, dtype: Any) -> Any:
     return xp.where(narrow >= 1, np.asarray(0, dtype), narrow)
 
 
-def standard_normal(generator: Generator, shape: tuple[int, ...]) -> Any:
-    """Standard normal numbers, two of two uniform ones, by the transform of Box and Muller."""
+def draw_in_blocks(
+    generator: Any, shape: tuple[int, ...], dtype: Any, transform: Callable[[Any, Any], Any]
+) -> Any:
+    """Numbers of a dtype that `transform(xp, uniform)` makes of as many uniform ones.
+
+    It gets them in blocks, whose temporary arrays stay in the cache, or all if they are traced.
+    """
     xp, count = namespace_of(generator), math.prod(shape)
-    uniform = generator.random((-(-count // 2), 2))
-    length = xp.sqrt(-2 * xp.log(1 - uniform[:, 0]))
-    angle = (2 * np.pi) * uniform[:, 1]
-    pairs = xp.stack([length * xp.cos(angle), length * xp.sin(angle)], axis=1)
-    return pairs.reshape(-1)[:count].reshape(shape)
+    if xp is not np:
+        drawn = transform(xp, generator.random((count + count % 2,)))
+        return drawn[:count].astype(dtype).reshape(shape)
+    result = np.empty(shape, dtype)
+    numbers = result.reshape(-1)
+    for start in range(0, count, _BLOCK):
+        block = numbers[start : start + _BLOCK]
+        block[...] = transform(xp, generator.random(block.size + block.size % 2))[: block.size]
+    return result
 
 
-def truncated_normal(generator: Generator, shape: tuple[int, ...], low: Any, high: Any) -> Any:
+def standard_normal(xp: ModuleType, uniform: Any) -> Any:
+    """Standard normal numbers, two of two uniform ones, by the transform of Box and Muller.
+
+    Sine and cosine of an angle are computed from the tangent of half of it, in one call.
+    """
+    length = xp.sqrt(-2 * xp.log(1 - uniform[::2]))
+    tangent = xp.tan(np.pi * uniform[1::2])
+    scaled = 2 * length / (1 + tangent * tangent)
+    return xp.stack([scaled - length, scaled * tangent], axis=1).reshape(-1)
+
+
+def truncated_normal(xp: ModuleType, uniform: Any, low: Any, high: Any) -> Any:
     """Standard normal numbers within bounds, by inverse transform sampling."""
-    xp = namespace_of(generator)
     if xp is np:
         from scipy.special import ndtr, ndtri
     else:
@@ -90,8 +112,7 @@ def truncated_normal(generator: Generator, shape: tuple[int, ...], low: Any, hig
     flip = np.asarray(low > 0)
     start, stop = np.where(flip, -high, low), np.where(flip, -low, high)
     below, above = ndtr(start), ndtr(stop)
-    drawn = ndtri(below + (above - below) * generator.random(shape))
-    drawn = xp.clip(drawn, start, stop)
+    drawn = xp.clip(ndtri(below + (above - below) * uniform), start, stop)
     return xp.where(flip, -drawn, drawn)
 
 
@@ -104,8 +125,9 @@ class RandomUniform(Sampler):
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any) -> Any:
-        drawn = generator.random(check_shape(shape))
-        return round_below_one(namespace_of(generator), drawn, node.attr("dtype").numpy)
+        dtype = node.attr("dtype").numpy
+        rounded = partial(round_below_one, dtype=dtype)
+        return draw_in_blocks(generator, check_shape(shape), dtype, rounded)
 
 
 class RandomStandardNormal(Sampler):
@@ -117,8 +139,8 @@ class RandomStandardNormal(Sampler):
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any) -> Any:
-        drawn = standard_normal(generator, check_shape(shape))
-        return drawn.astype(node.attr("dtype").numpy)
+        dtype = node.attr("dtype").numpy
+        return draw_in_blocks(generator, check_shape(shape), dtype, standard_normal)
 
 
 class TruncatedNormal(Sampler):
@@ -130,9 +152,9 @@ class TruncatedNormal(Sampler):
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any) -> Any:
-        bound = np.float64(2)
-        drawn = truncated_normal(generator, check_shape(shape), -bound, bound)
-        return drawn.astype(node.attr("dtype").numpy)
+        bound, dtype = np.float64(2), node.attr("dtype").numpy
+        truncated = partial(truncated_normal, low=-bound, high=bound)
+        return draw_in_blocks(generator, check_shape(shape), dtype, truncated)
 
 
 class ParameterizedTruncatedNormal(Sampler):
@@ -161,9 +183,8 @@ class ParameterizedTruncatedNormal(Sampler):
         )
         if not (np.all(deviation > 0) and np.all(np.isfinite(mean)) and np.all(low < high)):
             raise OpError("Invalid parameters: stdev must be positive, and minval less than maxval")
-        drawn = truncated_normal(
-            generator, sizes, (low - mean) / deviation, (high - mean) / deviation
-        )
+        bounds = (low - mean) / deviation, (high - mean) / deviation
+        drawn = truncated_normal(np, generator.random(sizes), *bounds)
         drawn = np.clip(drawn * deviation + mean, low, high)
         return drawn.astype(node.attr("dtype").numpy)
 
