@@ -56,15 +56,29 @@ class Job(Generic[T]):
         return self._results[0]
 
 
+# the interval of a process in which a thread yields, as it was before
+_REPLACED: Final = list[float]()
+
+
 @contextmanager
 def _yielding() -> Iterator[None]:
     """Context of work that soon gives the interpreter to a thread that waits for it."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _SWITCH_SECONDS))
+    _REPLACED.append(sys.getswitchinterval())
+    sys.setswitchinterval(min(_REPLACED[-1], _SWITCH_SECONDS))
     try:
         yield
     finally:
-        sys.setswitchinterval(before)
+        _restore_interval()
+
+
+def _restore_interval() -> None:
+    if _REPLACED:
+        sys.setswitchinterval(_REPLACED[-1])
+        _REPLACED.pop()
+
+
+# no thread of a copy of the process yields
+os.register_at_fork(after_in_child=_restore_interval)
 
 
 class BackgroundThread:

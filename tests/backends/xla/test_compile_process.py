@@ -354,6 +354,27 @@ def test_a_session_that_ends_waits_for_no_process_and_leaves_none(
         time.sleep(0.05)
 
 
+FORKING = """
+import os, sys, threading
+from cfgraph.backends.xla.background import BACKGROUND
+interval, works, forked = sys.getswitchinterval(), threading.Event(), threading.Event()
+job = BACKGROUND.start(lambda: works.set() or forked.wait())
+works.wait()
+copy = os.fork()
+if not copy:
+    os._exit(sys.getswitchinterval() != interval)
+forked.set()
+job.result()
+print(os.waitpid(copy, 0)[1], sys.getswitchinterval() == interval)
+"""
+
+
+def test_a_process_forked_beside_a_compilation_switches_threads_as_before() -> None:
+    command = [sys.executable, "-c", FORKING]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == "0 True\n"
+
+
 SCALED = """
 x = Placeholder() {dtype=float32, shape=[4]}
 a = Tanh(x)
