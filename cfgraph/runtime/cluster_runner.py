@@ -49,7 +49,8 @@ class Compilation:
     """One compilation of a cluster; `changed` describes the difference from the last signature.
 
     `refused` is the reason why it failed, `` if it succeeded; NumPy kernels run instead. With
-    `is_stored` a cache had the executable.
+    `is_stored` a cache had the executable. `local_reason` says why this process compiled it, which
+    is left to another one.
     """
 
     cluster: str
@@ -58,16 +59,19 @@ class Compilation:
     changed: str
     refused: str
     is_stored: bool = False
+    local_reason: str = ""
 
     def __str__(self) -> str:
         if self.refused:
             again = f", as {self.changed}" if self.changed else ""
             return f"{self.cluster} runs as one call of NumPy{again}: {self.refused}"
         time = format_duration(self.seconds * 1e9)
-        stored = ", the executable was stored" if self.is_stored else ""
+        origin = ", the executable was stored" if self.is_stored else ""
+        if self.local_reason:
+            origin = f", in this process: {self.local_reason}"
         if self.changed:
-            return f"{self.cluster} recompiled in {time}, as {self.changed}{stored}"
-        return f"{self.cluster} compiled in {time}{stored}"
+            return f"{self.cluster} recompiled in {time}, as {self.changed}{origin}"
+        return f"{self.cluster} compiled in {time}{origin}"
 
 
 @dataclass(slots=True)

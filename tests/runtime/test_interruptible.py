@@ -22,6 +22,7 @@ import pytest
 import cfgraph
 from cfgraph.backends.xla import compile as jax_compile
 from cfgraph.backends.xla.compile_process import RemoteFunction
+from cfgraph.backends.xla.loaded_executable import NotLoadable
 from cfgraph.errors import RunTimeout
 from cfgraph.limits import current_limits, limited, run_interruptibly
 from cfgraph.passes.cluster.cluster import cluster
@@ -106,6 +107,10 @@ def release() -> Iterator[threading.Event]:
     event.set()
 
 
+def not_loadable(*_: Any) -> None:
+    raise NotLoadable("another jaxlib")
+
+
 @pytest.fixture
 def slow_compiler(monkeypatch: pytest.MonkeyPatch, release: threading.Event) -> None:
     importlib.import_module("jax")  # an import that is interrupted cannot be repeated
@@ -116,7 +121,7 @@ def slow_compiler(monkeypatch: pytest.MonkeyPatch, release: threading.Event) -> 
         return compiled(self, *args)
 
     monkeypatch.setattr(jax_compile.TraceableFunction, "_compile", slow)
-    monkeypatch.setattr(RemoteFunction, "_is_local", True)
+    monkeypatch.setattr(RemoteFunction, "answer", not_loadable)
 
 
 def session() -> Session:

@@ -146,10 +146,12 @@ class CompiledFunction:
     """A body compiled for one signature; construction runs it once.
 
     `call` computes its results from the arguments of the layout. `is_stored` is true if a cache had
-    the executable. A process that compiled it beside this one took `least_seconds` for a call on
-    the same inputs; they are disturbed if this process used a processor meanwhile.
+    the executable; `local_reason` says why this process traced it. A process that compiled it
+    beside this one took `least_seconds` for a call on the same inputs; they are disturbed if this
+    process used a processor meanwhile.
     """
 
+    local_reason = ""
     least_seconds: float | None = None
     is_disturbed = False
 

@@ -5,9 +5,9 @@
     load by jaxlib ◀── layout, executable ◀───── serialize
 
 The child may die in XLA or never answer, which is an error with a code. Executables are stored as
-they are sent, in a cache of the user. A function is traced in this process instead if it has an op
-that the child does not know, or a loop with a deadline, which calls into the process that traced
-it; so it is if jaxlib cannot load its executable.
+they are sent, in a cache of the user. A loop with a deadline looks at the clock by a function of
+the process that loads it. A function is traced in this process instead if it has an op of a module
+that the child cannot import, or jaxlib cannot load its executable.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from cfgraph.backends.xla.compile import (
     TraceableFunction,
     first_occurrences,
 )
+from cfgraph.backends.xla.deferred_checks import look_at_clock
 from cfgraph.backends.xla.loaded_executable import (
     ArrayType,
     LoadedExecutable,
@@ -75,6 +76,8 @@ _PROGRAM: Final = ChildProgram(
     hint="another engine runs the graph, such as --engine compiled; `explain CFG716` has more",
 )
 _CALL: Final = "call"
+# the package whose ops the child has
+_OWN: Final = "cfgraph"
 # of a processor, that this process uses while the child runs: its times are then disturbed
 _DISTURBED_SHARE: Final = 0.1
 # for a compilation that nobody waits for
@@ -118,10 +121,10 @@ class RemoteFunction:
         return TraceableFunction(function, self._constants, instances, guarded=self._is_guarded)
 
     @cached_property
-    def _is_local(self) -> bool:
-        """True if the child lacks an op: it knows those of cfgraph itself."""
-        ops = [op for item in self._nodes if (op := lookup(item.op)) is not None]
-        return any(op.__module__.partition(".")[0] != "cfgraph" for op in ops)
+    def _foreign(self) -> dict[str, str]:
+        """The ops of other packages, with the modules that define them."""
+        modules = {item.op: getattr(lookup(item.op), "__module__", _OWN) for item in self._nodes}
+        return {op: name for op, name in modules.items() if name.partition(".")[0] != _OWN}
 
     @cached_property
     def _guarded(self) -> RemoteFunction:
@@ -148,14 +151,13 @@ class RemoteFunction:
         Raises ProcessLost if the child dies or gives no answer, Unsupported if it cannot trace the
         body.
         """
-        calls_back = self._is_guarded and current_limits().deadline != inf
-        if self._is_local or calls_back:
-            return self._local.compile(inputs, lengths)
         request = self.request(inputs, lengths)
         try:
             return self.loaded(request, self.answer(request, cache), inputs)
-        except NotLoadable:
-            return self._local.compile(inputs, lengths)
+        except NotLoadable as error:
+            compiled = self._local.compile(inputs, lengths)
+            compiled.local_reason = str(error)
+            return compiled
 
     def request(
         self, inputs: Sequence[Any], lengths: Mapping[Node, int] | None, *, is_timed: bool = False
@@ -173,6 +175,8 @@ class RemoteFunction:
             "call": _CALL,
             "constants": self._constants,
             "guarded": self._is_guarded,
+            "has_deadline": self._is_guarded and current_limits().deadline != inf,
+            "foreign": self._foreign,
             "inputs": [_input_to_json(value) for value in inputs],
             "same": [
                 [index, firsts[index]]
@@ -186,9 +190,11 @@ class RemoteFunction:
     def answer(self, request: CompileRequest, cache: CodeCache | None) -> CompileAnswer:
         """The answer to a request, from the `cache` or of the child.
 
-        Raises as `compile` does.
+        Raises as `compile` does, and NotLoadable if the child lacks an op.
         """
-        entry = None if cache is None else cache.executable(*machine(), request.key(self.constant))
+        entry = None
+        if cache is not None and not self._foreign:  # the code of another package may change
+            entry = cache.executable(*machine(), request.key(self.constant))
         answer = None if entry is None else _stored_answer(entry)
         if answer is not None:
             return CompileAnswer(answer, is_stored=True)
@@ -210,6 +216,7 @@ class RemoteFunction:
             [_type_from_json(item) for item in header["arguments"]],
             [_type_from_json(item) for item in header["results"]],
             [_aligned(self._source.weights[x, y]) for x, y in header["weights"]],
+            [look_at_clock] * header["callbacks"],
         )
         layout = FunctionLayout.from_json(header["layout"], arrays)
         return CompiledFunction(layout, executable, inputs, is_stored=answer.is_stored)
@@ -224,14 +231,11 @@ class RemoteFunction:
 
         Raises CompilationFailed, and the errors of `compile`.
         """
-        if self._is_local:
-            message = "it has an op that another process lacks"
-            raise CompilationFailed(message)
         request = self.request(inputs, lengths, is_timed=True)
         wall, own = perf_counter(), process_time()
-        answer = self.answer(request, cache)
-        share = (process_time() - own) / max(perf_counter() - wall, 1e-9)
         try:
+            answer = self.answer(request, cache)
+            share = (process_time() - own) / max(perf_counter() - wall, 1e-9)
             with BACKGROUND.uninterrupted:
                 compiled = self.loaded(request, answer, inputs)
         except NotLoadable as error:
@@ -344,6 +348,9 @@ def _checked_answer(request: CompileRequest) -> ProcessMessage:
         if _FUSION not in error.message.lower():
             raise
         answer = _send(request, _WITHOUT_FUSION)
+    if lacking := answer.header.get("lacking"):
+        message = f"another process cannot import {lacking}, an op of another package"
+        raise NotLoadable(message)
     if answer.header.get("needs_lengths"):
         message = "the capacity of a list is not known at compile time"
         raise UnknownCapacity(message)

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from time import perf_counter
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from cfgraph.backends.xla.compile import CompilationFailed, FunctionTrace, TraceableFunction
 from cfgraph.backends.xla.jax_library import load_jax, xla_context
-from cfgraph.backends.xla.loaded_executable import custom_calls, transferred
+from cfgraph.backends.xla.loaded_executable import callback_count, custom_calls, transferred
 from cfgraph.backends.xla.tensor_lists import UnknownCapacity
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
@@ -26,8 +27,10 @@ from cfgraph.ir.files import loads
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.shapes import Shape
+from cfgraph.limits import limited
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.function_bodies import reachable_nodes
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.processes.child_program import serve
 from cfgraph.processes.messages import ProcessMessage
 from cfgraph.processes.shared_arrays import received_arrays
@@ -35,18 +38,36 @@ from cfgraph.processes.shared_arrays import received_arrays
 # calls that are timed, and the seconds after which no other one starts
 _TIMED_CALLS: Final = 5
 _TIMED_SECONDS: Final = 1.0
+# until a deadline that does not pass here
+_FAR_SECONDS: Final = 1e9
 
 
 def compile_function(request: ProcessMessage, descriptors: list[int]) -> ProcessMessage:
     """Compile the function of a request; run it if the request has the values of its inputs."""
-    arrays = received_arrays(request, descriptors)
-    with xla_context():
+    header, arrays = request.header, received_arrays(request, descriptors)
+    if lacking := _lacking_op(header["foreign"]):
+        return ProcessMessage({"lacking": lacking})
+    # whose process looks at the clock as it runs the function
+    far = _FAR_SECONDS if header["has_deadline"] else None
+    with xla_context(), limited(timeout=far):
         try:
-            return _RequestedCompilation(request.header, arrays).answer()
+            return _RequestedCompilation(header, arrays).answer()
         except UnknownCapacity:
             return ProcessMessage({"needs_lengths": True})
         except CompilationFailed as error:
             return ProcessMessage({"failed": str(error)})
+
+
+def _lacking_op(foreign: Mapping[str, str]) -> str:
+    """The first op of another package that this process cannot import by its module, or empty."""
+    for name, module in foreign.items():
+        try:
+            import_module(module)
+        except (Exception, SystemExit):  # of code that is not ours
+            return name
+        if lookup(name) is None:
+            return name
+    return ""
 
 
 class _RequestedCompilation:
@@ -87,12 +108,14 @@ class _RequestedCompilation:
         times = list[float]()
         if self.header["is_timed"]:
             times = timed_calls(compiled, [*arguments, *(self.weights[x, y] for x, y in weights)])
+        text = executable.hlo_modules()[0].to_string()
         header = {
             "layout": layout,
             "weights": weights,
             "arguments": [_type_to_json(value) for value in arguments],
             "results": [_type_to_json(value) for value in self.types],
-            "calls": custom_calls(executable.hlo_modules()[0].to_string()),
+            "calls": custom_calls(text),
+            "callbacks": callback_count(text),
             "seconds": seconds,
             "least": min(times, default=None),
         }

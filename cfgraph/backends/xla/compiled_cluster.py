@@ -366,6 +366,7 @@ class _XlaCall:
             changed,
             refused,
             is_stored=compiled is not None and compiled.is_stored,
+            local_reason="" if compiled is None else compiled.local_reason,
         )
         cluster.compilations.append(compilation)
         cluster.last, cluster.last_constants = key, constants

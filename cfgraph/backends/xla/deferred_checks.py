@@ -54,18 +54,19 @@ class LoopGuard(NamedTuple):
             return permitted
         size = sum(math.prod(leaf.shape) for leaf in jax.tree_util.tree_leaves(state))
         period = _LARGE_PERIOD if size > _LARGE_ELEMENTS else _PERIOD
-        result = jax.ShapeDtypeStruct((), np.bool_)
+        result = (jax.ShapeDtypeStruct((), np.bool_),)
         # an argument that changes prevents that the call is moved out of the loop
         in_time = jax.lax.cond(
             count % period == 0,
-            lambda: jax.pure_callback(_is_before, result, count, self.deadline),
+            lambda: jax.pure_callback(look_at_clock, result, count, self.deadline)[0],
             lambda: jax.numpy.bool_(True),
         )
         return jax.numpy.logical_and(permitted, in_time)
 
 
-def _is_before(count: Any, deadline: Any) -> Any:
-    return np.bool_(time.monotonic() <= float(deadline))
+def look_at_clock(count: Any, deadline: Any) -> tuple[Any]:
+    """True before the deadline; compiled code calls it."""
+    return (np.bool_(time.monotonic() <= float(deadline)),)
 
 
 def guard_arguments(limits: Limits) -> tuple[Any, ...]:

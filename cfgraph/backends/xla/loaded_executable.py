@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -21,8 +21,10 @@ import numpy as np
 
 _TARGET: Final = re.compile(r'custom_call_target="([^"]*)"')
 _LAPACK: Final = "lapack_"
-# a call from compiled code into the process that traced it
-_CALLBACK: Final = "callback"
+# a call from compiled code into Python, of a function by its index
+_CALLBACK: Final = "xla_ffi_python_cpu_callback"
+_CALLBACK_INDEX: Final = re.compile(rf'"{_CALLBACK}".*index = (\d+)')
+_OTHER_CALLBACK: Final = "callback"
 
 
 class NotLoadable(Exception):
@@ -32,6 +34,11 @@ class NotLoadable(Exception):
 def custom_calls(text: str) -> list[str]:
     """The names of the handlers that the text of a module needs."""
     return sorted({*_TARGET.findall(text)})
+
+
+def callback_count(text: str) -> int:
+    """The number of functions of Python that the text of a module needs."""
+    return 1 + max(map(int, _CALLBACK_INDEX.findall(text)), default=-1)
 
 
 @cache
@@ -62,7 +69,8 @@ class LoadedExecutable:
     """A function on NumPy arrays; `weights` are its last arguments in each call.
 
     Weights are not copied if they are aligned. `types` are those of the arguments before them and
-    of the results; a result of a dtype that buffers lack is transferred as integers.
+    of the results; a result of a dtype that buffers lack is transferred as integers. Compiled code
+    calls `callbacks`.
 
     Raises NotLoadable.
     """
@@ -74,12 +82,13 @@ class LoadedExecutable:
         arguments: Sequence[ArrayType],
         results: Sequence[ArrayType],
         weights: Sequence[Any],
+        callbacks: Sequence[Callable[..., Any]],
     ) -> None:
         try:
             self._jaxlib = _client()
             for name in calls:
                 _register(name)
-            self._executable = self._jaxlib.load(data)
+            self._executable = self._jaxlib.load(data, callbacks)
             self._handlers = [
                 self._jaxlib.result_handler(ArrayType(type_.shape, transferred(type_.dtype)))
                 for type_ in results
@@ -137,10 +146,11 @@ class _Jaxlib:
 
         self._sharding = Sharding(self._devices[0])
 
-    def load(self, data: bytes) -> Any:
+    def load(self, data: bytes, callbacks: Sequence[Callable[..., Any]]) -> Any:
         """The executable of its serialized form."""
         devices = self._module.DeviceList((self._devices[0],))
-        return self._client.deserialize_executable(data, devices, self._module.CompileOptions())
+        options = self._module.CompileOptions()
+        return self._client.deserialize_executable(data, devices, options, [*callbacks])
 
     def put(self, type_: ArrayType, value: Any) -> Any:
         """An array of jaxlib over the same memory, if that is aligned."""
@@ -158,8 +168,8 @@ _client = cache(_Jaxlib)
 
 @cache
 def _register(name: str) -> None:
-    """Register the handler of a name. Raises NotLoadable for a call into Python."""
-    if _CALLBACK in name:
+    """Register the handler of a name. Raises NotLoadable for another call into Python."""
+    if _OTHER_CALLBACK in name and name != _CALLBACK:
         raise NotLoadable(f"it calls {name}")
     if name.startswith(_LAPACK):
         _register_lapack()

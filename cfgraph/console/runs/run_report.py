@@ -86,10 +86,12 @@ def cluster_notes(launches: ClusterRunner) -> Iterator[str]:
 
 
 def _compilation_notes(cluster: Cluster) -> Iterator[str]:
-    """Describe recompilations and rejected compilations of a cluster."""
+    """Describe compilations of a cluster that are not its only one, or not by another process."""
     if cluster.refused:
         yield f"{cluster.name} is run by NumPy: {cluster.refused}"
-    notable = [item for item in cluster.compilations if item.changed or item.refused]
+    notable = [
+        item for item in cluster.compilations if item.changed or item.refused or item.local_reason
+    ]
     for item in notable[:_MAX_COMPILATIONS]:
         yield str(item)
     if len(notable) > _MAX_COMPILATIONS:

@@ -198,15 +198,38 @@ def test_a_session_that_chooses_compiles_nothing_itself() -> None:
 WITHOUT_JAX = """
 import sys
 from tests.backends.xla.test_xla_tier import TRAINING, initialized, steps
-from tests.backends.xla.test_compile_process import LINEAR_ALGEBRA
+from tests.backends.xla.test_compile_process import DOUBLED, LINEAR_ALGEBRA
 import cfgraph, numpy as np
 steps(initialized(TRAINING, engine="xla"), 2)
 run = cfgraph.Session(cfgraph.loads(LINEAR_ALGEBRA.encode(), "graph"), engine="xla")
 x = np.array([[4, 2], [2, 3]])
 (y,) = run.run("y", {"x": x.astype(np.float32)})
 np.testing.assert_allclose(y, np.linalg.cholesky(x) * 2, rtol=1e-6)
-clusters = run.cluster_runner.clusters.values()
+limited = cfgraph.Session(cfgraph.loads(DOUBLED.encode(), "graph"), engine="xla")
+(y,) = limited.run("y", {"x": np.float32(3)}, timeout=60)
+assert y == 3 * 2**20, y
+clusters = [*run.cluster_runner.clusters.values(), *limited.cluster_runner.clusters.values()]
 print([cluster.fused for cluster in clusters], "jax" in sys.modules)
+"""
+DOUBLED = """
+x = Placeholder() {dtype=float32, shape=[]}
+i0 = Const() {dtype=int32, value=int32[]:0}
+loop = While(i0, x) {T=(int32, float32), cond=@more, body=@double}
+y = Identity(loop:1)
+
+function more(i: int32, v: float32) -> (z: bool) {
+  most = Const() {dtype=int32, value=int32[]:20}
+  less = Less(i, most:output:0) {T=int32}
+  return z = less:z:0
+}
+
+function double(i: int32, v: float32) -> (j: int32, w: float32) {
+  one = Const() {dtype=int32, value=int32[]:1}
+  next = AddV2(i, one:output:0) {T=int32}
+  sum = AddV2(v, v) {T=float32}
+  return j = next:z:0
+  return w = sum:z:0
+}
 """
 LINEAR_ALGEBRA = """
 x = Placeholder() {dtype=float32, shape=?}
@@ -218,8 +241,55 @@ y = AddV2(c, c)
 def test_the_caller_imports_no_jax() -> None:
     command = [sys.executable, "-c", WITHOUT_JAX]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert ended.stdout == "[0] False\n"
+    assert ended.stdout == "[0, 0] False\n"
     assert ended.stderr == ""
+
+
+FOREIGN_OP = """
+from cfgraph.ops.opdef.op import Op
+class OfAnotherPackage(Op):
+    signature = "x: T -> y: T"
+    def kernel(xp, x):
+        return x / 2
+"""
+USES_FOREIGN_OP = """
+import sys
+from tests.backends.xla.test_compile_process import HALVED
+import cfgraph, numpy as np
+run = cfgraph.Session(cfgraph.loads(HALVED.encode(), "graph"), engine="xla")
+(z,) = run.run("z", {"x": np.ones(3, np.float32)})
+(cluster,) = run.cluster_runner.clusters.values()
+(compilation,) = cluster.compilations
+print(z.tolist(), cluster.fused, "jax" in sys.modules, compilation.local_reason, end="")
+"""
+HALVED = """
+x = Placeholder() {dtype=float32, shape=?}
+y = OfAnotherPackage(x)
+z = AddV2(y, y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("definition", "expected"),
+    [
+        ("import another_package", "[1.0, 1.0, 1.0] 0 False "),
+        pytest.param(
+            FOREIGN_OP,
+            "[1.0, 1.0, 1.0] 0 True another process cannot import OfAnotherPackage, "
+            "an op of another package",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["of a module", "of a script"],
+)
+def test_a_process_compiles_ops_of_another_package_that_it_can_import(
+    definition: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "another_package.py").write_text(FOREIGN_OP)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = [sys.executable, "-c", definition + USES_FOREIGN_OP]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == expected
 
 
 def test_constants_are_not_copied_into_the_executable(tmp_path: Path) -> None:
