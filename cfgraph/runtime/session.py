@@ -11,13 +11,13 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from cfgraph.errors import CfgraphError, UsageError
+from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.extensions import AUTO, COMPILED, DEVICE, extension
 from cfgraph.ir.devices import parse_devices, short_device_names
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.names import name_list
 from cfgraph.ir.traversal import named_devices
-from cfgraph.limits import limited, memory_errors_reported
+from cfgraph.limits import current_limits, limited, memory_errors_reported
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import checked_threads, limited_threads
 from cfgraph.runtime.cluster_runner import NUMPY, ClusterRunner
@@ -48,6 +48,8 @@ from cfgraph.runtime.trace.events import Observer, Tee
 from cfgraph.runtime.trace.recording import RunTimeline
 
 _DEFAULTS: Final = StepOptions()
+# of a run that is repeated for the state of its loop
+_EXPLANATION_SECONDS: Final = 10.0
 
 
 def requested_gpu(kind: Any, *, is_virtual: bool) -> Any:
@@ -365,6 +367,8 @@ class Session:
                         timeline.values = dict(zip(spec.fetches, values, strict=True))
             except BaseException as error:
                 self._note_failure(error, timeline)
+                if isinstance(error, ExecutionError) and error.exceeded_loop and not error.loop:
+                    self._describe_exceeded_loop(error, prepared, spec, feeds)
                 raise
             finally:
                 if timeline is not None:
@@ -399,6 +403,31 @@ class Session:
         if self._meter is not None and isinstance(error, CfgraphError):
             # so that a retained exception does not keep tensors alive
             clear_frames(error.__traceback__)
+
+    def _describe_exceeded_loop(
+        self, error: ExecutionError, prepared: PreparedRun, spec: RunSpec, feeds: list[Any]
+    ) -> None:
+        """Add what the condition of a loop read to its error, which only generated code knows.
+
+        A run without lasting effects is repeated as such code, for some seconds at most.
+        Raises the error of the repeated run if it names the loop differently, as a cluster does.
+        """
+        config, limit = self.config, current_limits().max_iterations
+        if config.engine == COMPILED and prepared.run.compiled is not None:
+            return
+        session = Session(
+            self.graph, state=self.state, seed=config.seed, engine=COMPILED, allow_io=config.io
+        )
+        options = StepOptions(max_iterations=limit, timeout=_EXPLANATION_SECONDS, allow_dead=True)
+        try:
+            code = session._prepared.get(spec, feeds, None, None, without_values=False)[0].run
+            if code.compiled is not None and code.compiled.is_repeatable:
+                session.execute(spec, feeds, options)
+        except CfgraphError as repeated:
+            error.loop = repeated.loop
+            name = getattr(repeated, "exceeded_loop", "")
+            if repeated.loop is not None and name not in ("", error.exceeded_loop):
+                raise repeated from None
 
     def _repeated_run(
         self, prepared: PreparedRun, feeds: Iterable[Any]

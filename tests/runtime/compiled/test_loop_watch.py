@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -11,14 +12,19 @@ import cfgraph
 from cfgraph.errors import CfgraphError
 
 
-def error_of(cond: Callable[..., Any], body: Callable[..., Any], **limits: Any) -> CfgraphError:
+def error_of(
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    session_options: Mapping[str, Any] = MappingProxyType({"engine": "compiled"}),
+    **limits: Any,
+) -> CfgraphError:
     """The error of a loop with the variables 0 and 1.0, and n = 3 from outside."""
     builder = cfgraph.Builder()
     n = builder.placeholder("n", "int32", [])
     builder.while_loop(
         lambda i, x: cond(n, i, x), lambda i, x: body(builder, i, x), (0, 1.0), name="loop"
     )
-    session = cfgraph.Session(builder.graph, engine="compiled")
+    session = cfgraph.Session(builder.graph, **session_options)
     with pytest.raises(CfgraphError) as caught:
         session.run(["loop:1"], {"n:0": 3}, **limits)
     return caught.value
@@ -84,3 +90,45 @@ def test_a_timeout_names_the_values_near_the_deadline() -> None:
     (read,) = error.loop.inputs
     assert (read.tensor, set(read.values), read.changes) == ("loop/Merge_1", {"1.0"}, False)
     assert error.loop.iterations[0] > 10
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"engine": "tokens"}, {"devices": "cpu:0-1"}, {"memory": {}}, {"costs": cfgraph.CostModel()}],
+)
+def test_each_engine_names_what_the_condition_reads_as_generated_code_does(options: Any) -> None:
+    loop = (lambda n, i, x: i < n), (lambda b, i, x: (i * 1, x + 1))
+    error = error_of(*loop, options, max_iterations=100)
+    assert error.loop == error_of(*loop, max_iterations=100).loop
+    assert str(error).count("condition 'loop/cond/Less'") == 1
+
+
+def test_a_traced_run_names_what_the_condition_reads() -> None:
+    error = error_of(
+        lambda n, i, x: i < n, lambda b, i, x: (i * 1, x + 1), max_iterations=100, trace=True
+    )
+    assert [item.tensor for item in error.loop.inputs] == ["loop/Merge", "n"]
+
+
+def test_a_run_with_lasting_effects_is_not_repeated_for_an_explanation() -> None:
+    builder = cfgraph.Builder()
+    count = builder.variable(0, name="count")
+    init, value = builder.initializer(), count.read()
+    builder.while_loop(lambda: count >= 0, lambda: count.assign_add(1), [], name="loop")
+    session = cfgraph.Session(builder.graph, engine="tokens")
+    session.run(targets=init.name)
+    with pytest.raises(cfgraph.ExecutionError, match="more than 100 iterations"):
+        session.run(targets=["loop"], max_iterations=100)
+    assert session.run([value.name]) == [101]
+
+
+def test_clusters_of_xla_name_what_the_condition_of_the_loop_reads() -> None:
+    pytest.importorskip("jax", reason="needs the extra `xla`")
+    error = error_of(
+        lambda n, i, x: i < n,
+        lambda b, i, x: (i * 1, x + 1),
+        {"engine": "xla"},
+        max_iterations=100,
+    )
+    assert error.node == "loop/NextIteration"
+    assert [item.tensor for item in error.loop.inputs] == ["loop/Merge", "n"]
