@@ -21,7 +21,7 @@ from cfgraph.cli.run_options import (
 from cfgraph.cli.transform_options import FetchOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from cfgraph.console.ci_formats import CiReport
     from cfgraph.console.picture.pages import RunPage
@@ -56,7 +56,7 @@ def main(
     page_type, ci_report = _page_type(observers), _ci_report(printing, results)
     source = read_graph(graph)
     request = resolve_request(source, feeds, fetches, model, results, limits, clock)
-    taps = requested_taps(request, observers, printing, _state_labels(observers))
+    taps = requested_taps(request, observers, printing, _loop_states(observers))
     with StagedFiles() as files:
         opened = request.open_files(files)
         state = request.state(source)
@@ -70,15 +70,15 @@ def main(
     raise options.Exit(outcome.exit_code)
 
 
-def _state_labels(
+def _loop_states(
     observers: ObserverOptions,
-) -> Callable[[SignatureNames], Mapping[str, str]] | None:
-    """The labels of the tensors that --tap-state prints, or None without the option."""
+) -> Callable[[SignatureNames], list[dict[str, str]]] | None:
+    """The finder of the variables that --tap-state prints, or None without the option."""
     if not observers.tap_state:
         return None
-    from cfgraph.console.views.loop_views import state_labels
+    from cfgraph.console.views.loop_views import loop_states
 
-    return partial(state_labels, loops=observers.tap_state)
+    return partial(loop_states, loops=observers.tap_state)
 
 
 def _page_type(observers: ObserverOptions) -> type[RunPage] | None:

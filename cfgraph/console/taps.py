@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TextIO
 
@@ -26,6 +26,10 @@ _CROSSINGS: Final[dict[Role | None, str]] = {
     Role.ENTER: " (enters a loop)",
     Role.EXIT: " (leaves the loop)",
 }
+
+
+# iterations of which a variable may be missing
+_MAX_WAITING: Final = 32
 
 
 def complete_pattern(text: str, complete: Callable[[str], str | None]) -> str:
@@ -62,10 +66,51 @@ def _print_heading(stream: TextIO | None, text: str) -> None:
     print(clean(text), file=stream)
 
 
+class _OrderedStates:
+    """Values of an iteration in the order of the variables of its loop, not of their nodes.
+
+    An iteration waits for all of its variables as long as few iterations do.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[Mapping[str, str]],
+        emit: Callable[[TraceEvent, int, Any], None],
+    ) -> None:
+        self._places = {
+            tensor: (number, len(state)) for state in states for number, tensor in enumerate(state)
+        }
+        self._emit = emit
+        self._waiting: dict[str, dict[int, tuple[TraceEvent, int, Any]]] = {}
+
+    def add(self, event: TraceEvent, port: int, value: Any) -> None:
+        """Emit a value, or let it wait for other variables of its iteration."""
+        number, count = self._places.get(f"{event.node}:{port}", (0, 1))
+        if count == 1:
+            self._emit(event, port, value)
+            return
+        iteration = self._waiting.setdefault(event.frame, {})
+        iteration[number] = event, port, value
+        if len(iteration) == count:
+            self._end(event.frame)
+        elif len(self._waiting) > _MAX_WAITING:
+            self._end(next(iter(self._waiting)))
+
+    def flush(self) -> None:
+        """Emit all that wait."""
+        for frame in list(self._waiting):
+            self._end(frame)
+
+    def _end(self, frame: str) -> None:
+        for _, value in sorted(self._waiting.pop(frame).items(), key=lambda item: item[0]):
+            self._emit(*value)
+
+
 class TapPrinter:
     """An observer that prints or collects the outputs of tapped nodes.
 
-    `fed` are the fed tensors, whose nodes do not run; `labels` are other names of tensors.
+    `fed` are the fed tensors, whose nodes do not run; `states` are the variables of loops, each in
+    the order in which the values of an iteration appear, with other names of the tensors.
     Raises UsageError for a pattern that matches no node of the graph or of its lowered form.
     """
 
@@ -76,15 +121,16 @@ class TapPrinter:
         stream: TextIO | None,
         full: bool,
         fed: Iterable[Output] = (),
-        labels: Mapping[str, str] | None = None,
+        states: Sequence[Mapping[str, str]] = (),
     ) -> None:
         self.patterns = tuple(map(TapPattern, dict.fromkeys(patterns)))
         check_patterns(graph, self.patterns)
         self.unseen = dict.fromkeys(pattern.text for pattern in self.patterns)
         self.stream = stream
         self.full = full
-        self._names = NameHeadings(partial(_print_heading, stream), labels)
-        self._labels = labels or {}
+        self._labels = dict(item for state in states for item in state.items())
+        self._names = NameHeadings(partial(_print_heading, stream), self._labels)
+        self._ordered = _OrderedStates(states, self._emit)
         self.values: list[TappedValue] = []
         self._known: dict[str, list[TapPattern]] = {}
         # the last iteration that a pattern did not name, and its frame
@@ -116,12 +162,18 @@ class TapPrinter:
                 current = event.iteration, event.frame
                 self._latest[pattern.text] = max(current, self._latest.get(pattern.text, current))
         for port, value in enumerate(event.outputs):
-            if port not in wanted and None not in wanted:
-                continue
-            if self.stream is None:
-                self._collect(event, port, value)
-            else:
-                self._print(event, port, value)
+            if port in wanted or None in wanted:
+                self._ordered.add(event, port, value)
+
+    def close(self) -> None:
+        """Print or collect the values of iterations in which not all variables had one."""
+        self._ordered.flush()
+
+    def _emit(self, event: TraceEvent, port: int, value: Any) -> None:
+        if self.stream is None:
+            self._collect(event, port, value)
+        else:
+            self._print(event, port, value)
 
     def _collect(self, event: TraceEvent, port: int, value: Any) -> None:
         tensor = f"{event.node}:{port}"

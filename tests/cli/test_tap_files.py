@@ -68,3 +68,44 @@ def test_the_variables_of_a_loop_of_primitives_are_tapped(command: Command, loop
         f"0 zero [{count}]  int32[] = {count}" for count in range(3)
     ]
     assert command("run", loop, "--feed", "n=2", "--tap-state", "lop").code == 2
+
+
+# the second variable is executed first; `unused` has no fetch that needs it
+TWO_VARIABLES = """
+n = Placeholder() {dtype=int32, shape=[]}
+one = Const() {dtype=int32, value=int32[]:1}
+zero = Const() {dtype=int32, value=int32[]:0}
+second = Enter(one) {frame_name="loop"}
+first = Enter(zero) {frame_name="loop"}
+unused = Enter(zero) {frame_name="loop"}
+limit = Enter(n) {frame_name="loop", is_constant=true}
+Merge_1 = Merge(second, next_1)
+Merge = Merge(first, next)
+Merge_2 = Merge(unused, next_2)
+less = Less(Merge, limit)
+cond = LoopCond(less)
+Switch_1 = Switch(Merge_1, cond)
+Switch = Switch(Merge, cond)
+Switch_2 = Switch(Merge_2, cond)
+doubled = AddV2(Switch_1:1, Switch_1:1)
+more = Const(^Switch) {dtype=int32, value=int32[]:1}
+counted = AddV2(Switch:1, more)
+next_1 = NextIteration(doubled)
+next = NextIteration(counted)
+next_2 = NextIteration(Switch_2:1)
+exit = Exit(Switch_1)
+"""
+
+
+@pytest.mark.parametrize("targets", [(), ("--target", "next_2")])
+def test_variables_of_an_iteration_appear_in_the_order_of_the_loop(
+    command: Command, tmp_path: Path, targets: tuple[str, ...]
+) -> None:
+    path = tmp_path / "two.graph"
+    path.write_text(TWO_VARIABLES)
+    run = "run", path, "--feed", "n=40", "--fetch", "exit", *targets, "--tap-state", "loop"
+    names = ["0 zero", "1 one", *["2 zero"] * bool(targets)]
+    labels = [f"{name} [{count}]" for count in range(41) for name in names]
+    assert [line.partition("]")[0] + "]" for line in command(*run).lines][: len(labels)] == labels
+    taps = command(*run, "--json").json["result"]["taps"]
+    assert [f"{tap['variable']} [{tap['iteration']}]" for tap in taps] == labels

@@ -310,20 +310,20 @@ def requested_taps(
     request: RunRequest,
     options: ObserverOptions,
     printing: PrintOptions,
-    state_labels: Callable[[SignatureNames], Mapping[str, str]] | None,
+    loop_states: Callable[[SignatureNames], list[dict[str, str]]] | None,
 ) -> TapPrinter | None:
-    """The observer of `--tap` and `--tap-state`, if used; `state_labels` finds the variables.
+    """The observer of `--tap` and `--tap-state`, if used; `loop_states` finds the variables.
 
     Raises UsageError for a pattern that matches no node, and for a name of no loop.
     """
-    if not options.tap and state_labels is None:
+    if not options.tap and loop_states is None:
         return None
     spec, stream, names = request.spec, printing.values_stream, request.names
     completed = [complete_pattern(pattern, names.nodes.in_run) for pattern in options.tap]
-    labels = state_labels(names) if state_labels else {}
-    patterns = [*completed, *labels]
+    states = loop_states(names) if loop_states else []
+    patterns = [*completed, *(tensor for state in states for tensor in state)]
     fed = (*spec.feeds, *request.replaced)
-    return TapPrinter(spec.graph, patterns, stream, printing.full, fed, labels)
+    return TapPrinter(spec.graph, patterns, stream, printing.full, fed, states)
 
 
 class TapFiles:
@@ -440,7 +440,7 @@ class Observers:
 
     def close_views(self) -> None:
         """Finish the views on the terminal."""
-        for view in (self.live_trace, self.timeline):
+        for view in (self.taps, self.live_trace, self.timeline):
             if view:
                 view.close()
 

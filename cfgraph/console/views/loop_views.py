@@ -146,13 +146,15 @@ def find_loop(names: SignatureNames, subject: str) -> LoopView:
     raise UsageError(f"no loop {complete!r} in the graph", hint=hint if paths else None)
 
 
-def state_labels(names: SignatureNames, loops: Iterable[str]) -> dict[str, str]:
+def loop_states(names: SignatureNames, loops: Iterable[str]) -> list[dict[str, str]]:
     """The variables of loops: index and name by the tensors that an iteration reads.
 
     Raises UsageError for a name of no loop.
     """
-    return {
-        tensor: f"{variable.index} {variable.name}"
+    return [
+        {
+            tensor: f"{variable.index} {variable.name}"
+            for tensor, variable in find_loop(names, name).state.items()
+        }
         for name in loops
-        for tensor, variable in find_loop(names, name).state.items()
-    }
+    ]
