@@ -188,10 +188,13 @@ def _print_remarks(out: Page, summary: Summary) -> None:
             out.line("  --op-def FILE declares ops of a library", "yellow")
 
 
-def print_loop_variables(out: Page, variables: Sequence[LoopStateVariable]) -> None:
-    """Print the variables of a loop."""
+def print_loop(out: Page, loop: LoopView) -> None:
+    """Print the condition and the variables of a loop."""
+    if loop.condition is not None:
+        out.heading("goes on while", loop.condition)
+        out.line()
     out.heading("variables", "as an iteration reads and returns them")
-    out.table(report_table(LoopStateVariable, variables, *VARIABLE_COLUMNS))
+    out.table(report_table(LoopStateVariable, loop.variables, *VARIABLE_COLUMNS))
     out.line()
 
 
@@ -340,6 +343,7 @@ class ShownSections(Record):
     devices: Maybe[Sequence[DeviceRow]] = None
     modules: Maybe[Sequence[ModuleSummary]] = None
     variables: Maybe[Sequence[LoopStateVariable]] = None  #: With --loop, those of the loop.
+    condition: Maybe[str] = None  #: With --loop, that with which the loop goes on.
 
 
 class ShowResult(
@@ -515,8 +519,13 @@ class _ShowCommand:
             return ShowResult(node=ShownNodes(nodes))
         if sections := self.sections():
             rows = {name: self.rows(name, chosen, tree=False) for name in sections}
-            variables = None if self.loop is None else self.loop.variables
-            return ShowResult(sections=ShownSections(**rows, variables=variables))
+            loop = self.loop
+            shown = ShownSections(
+                **rows,
+                variables=None if loop is None else loop.variables,
+                condition=None if loop is None else loop.condition,
+            )
+            return ShowResult(sections=shown)
         saved, parts = self.saved, self.parts
         return ShowResult(
             ShownSummary(
@@ -537,7 +546,7 @@ class _ShowCommand:
                     print_node(out, selection.view, node, self.options.full, self.options.deadness)
         elif sections := self.sections():
             if self.loop is not None:
-                print_loop_variables(out, self.loop.variables)
+                print_loop(out, self.loop)
             for index, section in enumerate(sections):
                 if len(sections) > 1:
                     out.heading(f"{'' if index == 0 else chr(10)}{section}")

@@ -106,7 +106,8 @@ def test_show_has_one_loop_alone(command: Command, lstm: Path) -> None:
     assert f"{LOOP}/body/sequential_1/lstm_1/while/lstm_cell_1/mul_2" in names
     assert all(name.startswith(f"{LOOP}/") for name in names)
     text = command("show", lstm, "--loop", "lstm_1/while").lines
-    assert text[0].startswith("variables")
+    assert text[0] == "goes on while  loop_counter < Max and time < 6"
+    assert text[2].startswith("variables")
     assert any(line.split()[:1] == ["while/LoopCond"] for line in text)
 
 
@@ -131,3 +132,34 @@ def test_show_of_a_loop_includes_inner_loops(command: Command, graphs: Path) -> 
 def test_a_node_is_not_a_loop(command: Command, lstm: Path) -> None:
     done = command("show", lstm, "--loop", "Const")
     assert (done.code, "'Const' is not a loop" in done.err) == (2, True)
+
+
+def test_the_condition_of_a_loop_is_an_expression_of_its_variables(
+    command: Command, tmp_path: Path
+) -> None:
+    builder = cfgraph.Builder()
+    n = builder.placeholder("n", "int32", [])
+    start = builder.const(2.0, name="a/x")
+    builder.while_loop(
+        lambda i, x, y: (((i + 1) * 2 < n) & ~(x > 0.5)) | (y == x),
+        lambda i, x, y: (i + 1, x + 1, x),
+        (0, 1.0, start),
+        name="loop",
+    )
+    cfgraph.save(builder.graph, tmp_path / "loop.pb")
+    # two variables are called x
+    expected = "(i + 1) * 2 < n and not variable 1 > 0.5 or variable 2 == variable 1"
+    path = tmp_path / "loop.pb"
+    assert (
+        command("explain", path, "loop", "--json").json["result"]["loop"]["condition"] == expected
+    )
+    assert command("show", path, "--loop", "loop", "--json").json["result"]["condition"] == expected
+    assert f"  it goes on while {expected}" in command("explain", path, "loop").lines
+    assert f"goes on while  {expected}" in command("show", path, "--loop", "loop").lines
+
+
+def test_the_condition_of_a_functional_loop_has_the_names_of_its_variables(
+    command: Command, lstm: Path
+) -> None:
+    loop = command("explain", lstm, "lstm_1/while", "--json").json["result"]["loop"]
+    assert loop["condition"] == "loop_counter < Max and time < 6"

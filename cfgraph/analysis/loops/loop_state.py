@@ -63,6 +63,11 @@ def carried_tensors(frame: Frame) -> list[Output]:
     return [variable.merge.output() for variable in variables]
 
 
+def invariant_tensors(frame: Frame) -> list[Output]:
+    """The invariants of a loop of primitives as an iteration reads them."""
+    return [enter.output() for enter in sorted(frame.invariants, key=_numbered)]
+
+
 def frame_variables(frame: Frame, shapes: StaticShapes) -> list[LoopStateVariable]:
     """The variables of a loop of primitives, invariants last."""
     loop = while_loop(frame)
@@ -74,8 +79,8 @@ def frame_variables(frame: Frame, shapes: StaticShapes) -> list[LoopStateVariabl
         )
         for item in sorted(loop.variables, key=_number)
     ]
-    for enter in sorted(loop.invariants, key=_numbered):
-        value, initial = enter.output(), enter.inputs[0]
+    for value in invariant_tensors(frame):
+        initial = value.node.inputs[0]
         variables.append(_VariableTensors(value, value, initial, _type(initial, shapes)))
     return _described(variables)
 

@@ -58,6 +58,7 @@ class LoopReport(Record):
     run: IterationsReport | None
     #: The node that calls the functions of the loop; null for a loop of primitives.
     node: Maybe[str]
+    condition: Maybe[str]  #: The expression of its variables with which it goes on.
     #: The iterations, if the graph decides them; a bound if data may end the loop earlier.
     trip_count: Maybe[Count]
     trip_count_is_exact: Maybe[bool]

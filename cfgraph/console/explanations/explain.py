@@ -19,6 +19,7 @@ from cfgraph.analysis.explain import (
 from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.loop_condition import loop_condition
 from cfgraph.analysis.loops.loop_state import VARIABLE_COLUMNS, LoopStateVariable, frame_variables
 from cfgraph.analysis.loops.while_loop import static_trip_count
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
@@ -87,6 +88,7 @@ class LoopExplanation:
     measured: IterationTimes | None
     variables: Sequence[LoopStateVariable]
     trips: tuple[int, bool] | None
+    condition: str | None
     node: str | None = None
 
     def report(self) -> LoopReport:
@@ -106,6 +108,7 @@ class LoopExplanation:
             verdict=self.verdict,
             run=None if self.measured is None else _iterations_report(self.measured),
             node=self.node,
+            condition=self.condition,
             trip_count=None if self.trips is None else self.trips[0],
             trip_count_is_exact=None if self.trips is None else self.trips[1],
             variables=self.variables,
@@ -134,6 +137,8 @@ class LoopExplanation:
         cycle = self.cycle
         out.heading(cycle.frame.path, f"loop with {len(cycle.frame.nodes)} nodes")
         out.line(f"  {self.verdict}", "bold")
+        if self.condition is not None:
+            out.line(f"  it goes on while {self.condition}")
         out.facts(self._rows())
         if self.variables:
             out.line()
@@ -221,7 +226,9 @@ def explain_loop(
     answer = critical_cycle(graph, path, cost)
     measured = iterations and iterations(answer.frame)
     variables = frame_variables(answer.frame, shapes)
-    return LoopExplanation(answer, cost, measured, variables, _trips(answer.frame, shapes))
+    condition = loop_condition(answer.frame, variables)
+    trips = _trips(answer.frame, shapes)
+    return LoopExplanation(answer, cost, measured, variables, trips, condition)
 
 
 def _trips(frame: Frame, shapes: StaticShapes) -> tuple[int, bool] | None:
@@ -383,7 +390,9 @@ def _explain(
     if loop is not None:
         measure = None if runs is None else runs.iterations
         explained_loop = explain_loop(loop.view.graph, loop.frame.path, measure)
-        return "loop", replace(explained_loop, variables=loop.variables, node=loop.title)
+        return "loop", replace(
+            explained_loop, variables=loop.variables, condition=loop.condition, node=loop.title
+        )
     module = None
     if is_module(selection.nodes[0]):
         title = selection.view.title(selection.nodes[0])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.loop_condition import loop_condition
 from cfgraph.analysis.loops.loop_state import (
     LoopStateVariable,
     call_variables,
@@ -59,6 +60,13 @@ class LoopView:
         view = self.call.view
         variables = call_variables(self.call.nodes[0], view.caller or view.graph)
         return self._with_handles(variables)
+
+    @property
+    def condition(self) -> str | None:
+        """The condition with which the loop goes on, as an expression of its variables."""
+        state = list(self.state.values())
+        invariants = frame_variables(self.frame, self.view.shapes)[len(state) :]
+        return loop_condition(self.frame, [*state, *invariants])
 
     def _with_handles(self, variables: Sequence[LoopStateVariable]) -> list[LoopStateVariable]:
         """Name handles, which a function has as arguments, by what the lowered loop receives."""
