@@ -44,25 +44,26 @@ class MessagePage:
 def find_message_page(message: str) -> MessagePage | None:
     """The page about an error text, or about a part of it; None if there is none."""
     wanted = _words(message)
-    best, found = 0.0, None
+    best, found = (0.0, 0), None
     for page, head in _pages():
-        titles = [set(_words(text)) for text in (page.title, *re.findall(r"`([^`]+)`", head))]
-        shares = [_share(title, set(wanted)) for title in titles if title]
-        share = max(shares, default=0.0)
-        if " ".join(wanted) in " ".join(_words(head)) and len(wanted) >= _LEAST_WORDS:
-            share = 1.0
-        if share > best:
-            best, found = share, page
-    return found if best >= _LEAST_SHARE else None
+        titles = [_words(text) for text in (page.title, *re.findall(r"`([^`]+)`", head))]
+        if len(wanted) >= _LEAST_WORDS:
+            parts = (page.title, head)
+            titles += [wanted for part in parts if " ".join(wanted) in " ".join(_words(part))]
+        match = max((_share(set(title), set(wanted)) for title in titles if title), default=best)
+        if match > best:
+            best, found = match, page
+    return found if best[0] >= _LEAST_SHARE else None
 
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def _share(title: set[str], wanted: set[str]) -> float:
+def _share(title: set[str], wanted: set[str]) -> tuple[float, int]:
+    """The share of the words of a title that a text has, and their number."""
     common = len(title & wanted)
-    return common / len(title) if common >= min(_LEAST_WORDS, len(title)) else 0.0
+    return (common / len(title) if common >= min(_LEAST_WORDS, len(title)) else 0.0), common
 
 
 def _pages() -> Iterator[tuple[MessagePage, str]]:

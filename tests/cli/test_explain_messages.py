@@ -34,6 +34,12 @@ total = AddV2(merge, loss)
             "Attempting to use uninitialized value",
         ),
         ("inputs from different frames", "The node has inputs from different frames"),
+        ("my loop never ends", "A loop never ends"),
+        ("never ends", "A loop never ends"),
+        ("the graph hangs", "A loop never ends"),
+        ("endless", "A loop never ends"),
+        ("an infinite loop", "A loop never ends"),
+        ("session.run hangs in _Recv", "A run hangs in _Recv"),
     ],
 )
 def test_an_error_text_opens_its_page(command: Command, message: str, title: str) -> None:
