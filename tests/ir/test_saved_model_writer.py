@@ -64,6 +64,24 @@ def test_variables_assets_and_signatures_are_kept(tables: Path, tmp_path: Path) 
             assert (tmp_path / "new" / path.relative_to(tables)).read_bytes() == path.read_bytes()
 
 
+def test_assets_of_tensorflow_1_are_a_collection(tables: Path, tmp_path: Path) -> None:
+    shutil.copytree(tables, tmp_path / "old")
+    saved = parse_saved_model(origin_of(tables).data)
+    assert saved is not None
+    meta = saved.meta_graphs[0]
+    for entry in (*meta.asset_file_def, *meta.asset_file_def):
+        found = meta.collection_def["saved_model_assets"].any_list.value.add()
+        found.type_url = "type.googleapis.com/tensorflow.AssetFileDef"
+        found.value = entry.SerializeToString()
+    del meta.asset_file_def[:]
+    (tmp_path / "old" / "saved_model.pb").write_bytes(saved.SerializeToString())
+    assert contents_of(tmp_path / "old") == contents_of(tables)
+    write(cfgraph.load(tables), tmp_path / "old", tmp_path / "new")
+    assert contents_of(tmp_path / "new") == contents_of(tables)
+    restored, original = cfgraph.restore(tmp_path / "new"), cfgraph.restore(tables)
+    assert sorted(restored) == sorted(original)
+
+
 def test_a_saved_model_of_a_derived_graph_has_no_objects(saved: Path, tmp_path: Path) -> None:
     # TensorFlow 2 would look up the functions of the original in them
     write(cfgraph.load(saved), saved, tmp_path / "new")

@@ -15,13 +15,14 @@ from cfgraph.ir.serde import containers
 from cfgraph.ir.serde.tensor import decode_shape
 from cfgraph.ir.serde.wire import parse_message
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.proto import saved_model_pb2
+from cfgraph.proto import meta_graph_pb2, saved_model_pb2
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 VARIABLES_PREFIX: Final = Path("variables", "variables")
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 _INIT_SIGNATURE: Final = "__saved_model_init_op"
 INIT_COLLECTIONS: Final = ("saved_model_main_op", "legacy_init_op")
+ASSET_COLLECTION: Final = "saved_model_assets"
 _INTERNAL: Final = re.compile(r"__saved_model_\w+_op")
 
 
@@ -105,10 +106,20 @@ def read_contents(data: bytes) -> SavedModelContents | None:
         _initializer(meta),
         tuple(
             Asset(entry.tensor_info.name, entry.filename)
-            for entry in meta.asset_file_def
+            for entry in asset_entries(meta)
             if entry.tensor_info.name
         ),
     )
+
+
+def asset_entries(meta: Any) -> list[Any]:
+    """The entries of assets, as TensorFlow's loader finds them: TensorFlow 1 has a collection."""
+    entries = [*meta.asset_file_def]
+    if not entries and ASSET_COLLECTION in meta.collection_def:
+        for value in meta.collection_def[ASSET_COLLECTION].any_list.value:
+            entry = parse_message(meta_graph_pb2.AssetFileDef(), value.value, "AssetFileDef")
+            entries += [entry] * (entry not in entries)
+    return entries
 
 
 def _tensors(entries: Mapping[str, Any]) -> tuple[SignatureTensor, ...]:

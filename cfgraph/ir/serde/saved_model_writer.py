@@ -23,10 +23,12 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.node import node_name
 from cfgraph.ir.serde.graph_def import graph_to_proto
 from cfgraph.ir.serde.saved_model import (
+    ASSET_COLLECTION,
     INIT_COLLECTIONS,
     VARIABLES_PREFIX,
     SavedSignature,
     SignatureTensor,
+    asset_entries,
     parse_saved_model,
 )
 from cfgraph.ir.serde.tensor import encode_shape
@@ -121,7 +123,8 @@ def _omit_missing(graph: Graph, meta: Any) -> tuple[str, ...]:
         nodes = meta.collection_def[name].node_list.value
         if not all(node_name(item) in graph for item in nodes):
             del meta.collection_def[name]
-    assets = [item for item in meta.asset_file_def if node_name(item.tensor_info.name) in graph]
+    assets = [item for item in asset_entries(meta) if node_name(item.tensor_info.name) in graph]
+    meta.collection_def.pop(ASSET_COLLECTION, None)
     del meta.asset_file_def[:]
     meta.asset_file_def.extend(assets)
     return tuple(omitted)
