@@ -126,6 +126,10 @@ def test_tables_stay_with_their_initializers(command: Any, fixtures: Path, tmp_p
     done = command(*line, "--verify", "-o", tmp_path / "o.pb")
     assert done.code == 0, done.err
     assert "table hash_table is empty until its initializer runs" in done.err
+    named = "--constant-tables makes constants of tables that are filled once: hash_table, hash_t"
+    assert named in done.err
+    # the path of the vocabulary is no variable of the model
+    assert "still variables" not in done.out + done.err
     frozen = cfgraph.load(tmp_path / "o.pb")
     session = cfgraph.Session(frozen, allow_io=True)
     vocabulary = str(fixtures / "saved_model_tables" / "assets" / "vocab.txt")

@@ -19,6 +19,7 @@ import numpy as np
 from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.analysis.tables import static_tables
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.attrs import TensorValue
@@ -475,9 +476,17 @@ class _Freezer:
     # -- report ----------------------------------------------------------------------------------
 
     def outcomes(self) -> Iterator[FrozenVariable]:
-        """All variables that the outputs need, in the order of their names."""
+        """All variables that the outputs need, in the order of their names.
+
+        What only fills tables, such as the path of a vocabulary, is none.
+        """
+        outputs = [self.graph[node_name(name)] for name in self.outputs]
+        needed = {*ancestors(self.graph, outputs)}
+        variables = [node for node in self.graph if is_variable(node)]
+        unneeded = {variable_key(node) for node in variables if node not in needed}
+        unneeded -= {variable_key(node) for node in variables if node in needed}
         everything = {**self.remaining, **self.frozen}
-        return (everything[key] for key in sorted(everything))
+        return (everything[key] for key in sorted(everything) if key not in unneeded)
 
     def warnings(self) -> Iterator[str]:
         """Facts about the result that a person should know."""
@@ -490,6 +499,9 @@ class _Freezer:
             names = first_names(handles, _MAX_NAMES)
             yield f"no variables for the inputs {names}, which are handles; freeze the SavedModel"
         yield from self._update_warnings()
+        yield from self._table_warnings()
+
+    def _table_warnings(self) -> Iterator[str]:
         for table in self.tables:
             if table.name in self.reasons:
                 yield f"table {table.name} is no constant: {self.reasons[table.name]}"
@@ -500,6 +512,11 @@ class _Freezer:
                 yield f"table {table.name} is empty until its initializer runs: {names}{feeds}"
             else:
                 yield f"table {table.name} has no initializer in the graph"
+        handles = (node for item in static_tables(self.graph).values() for node in item.handles)
+        found = {node.name for node in handles} & {table.name for table in self.tables}
+        if found and self.rows is None:
+            listed = first_names(sorted(found), _MAX_NAMES)
+            yield f"--constant-tables makes constants of tables that are filled once: {listed}"
 
     def _update_warnings(self) -> Iterator[str]:
         if self.updates:
