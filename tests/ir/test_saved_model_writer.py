@@ -147,3 +147,21 @@ def test_a_saved_model_can_replace_itself(saved: Path, tmp_path: Path) -> None:
     session = cfgraph.Session(cfgraph.load(folder), state=cfgraph.restore(folder))
     (y,) = session.run(["StatefulPartitionedCall:1"], {"serving_default_x": [[1, 2]]})
     np.testing.assert_array_equal(y, np.float32([[1.8203125, 5.5546875]]))
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_contexts_that_name_other_nodes_are_omitted(
+    saved: Path, tmp_path: Path, is_changed: bool
+) -> None:
+    model = parse_saved_model(origin_of(saved).data)
+    assert model is not None
+    meta = model.meta_graphs[0]
+    meta.collection_def["while_context"].bytes_list.value.append(b"")
+    if is_changed:
+        meta.graph_def.node.add(name="while/Merge", op="NoOp")
+    origin = SavedModelOrigin(model.SerializeToString(), str(saved))
+    with StagedFiles() as files:
+        stage_saved_model(cfgraph.load(saved), tmp_path, origin, files)
+    written = parse_saved_model(origin_of(tmp_path).data)
+    assert written is not None
+    assert ("while_context" in written.meta_graphs[0].collection_def) == (not is_changed)

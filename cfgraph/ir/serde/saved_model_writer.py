@@ -37,6 +37,7 @@ from cfgraph.ir.serde.wire import pieces_of
 _ASSETS: Final = "assets"
 # parts of a folder that describe the graph that was in it
 _DESCRIPTIONS: Final = ("fingerprint.pb", "keras_metadata.pb", SAVED_MODELS[1])
+_CONTEXTS: Final = ("while_context", "cond_context")
 _METHOD: Final = "tensorflow/serving/predict"
 
 
@@ -65,6 +66,7 @@ def stage_saved_model(
     saved = parse_saved_model(origin.data)
     assert saved is not None
     meta, target = saved.meta_graphs[0], Path(folder)
+    _omit_contexts(graph, meta)
     meta.ClearField("graph_def")
     meta.ClearField("object_graph_def")
     meta.DiscardUnknownFields()
@@ -81,6 +83,16 @@ def stage_saved_model(
     _copy_files(copied, origin, target, files)
     _remove_stale(target, copied, files)
     return omitted
+
+
+def _omit_contexts(graph: Graph, meta: Any) -> None:
+    """Omit the contexts of control flow, which name its nodes, if the graph lacks a node.
+
+    TensorFlow cannot load a model whose contexts name other nodes.
+    """
+    if not all(node.name in graph for node in meta.graph_def.node):
+        for name in _CONTEXTS:
+            meta.collection_def.pop(name, None)
 
 
 def _require_saver(graph: Graph, saver: Any) -> None:
