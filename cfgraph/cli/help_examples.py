@@ -33,7 +33,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "convert-check": (
         "cfgraph convert-check power.pb --for lite",
         "cfgraph convert-check rnn.pb --for lite --fetch loss || echo refused",
-        "cfgraph convert-check branch.graph --for onnx --json",
+        "cfgraph convert-check count.graph --for onnx --json",
     ),
     "convert": (
         "cfgraph convert power.pb --to graph",

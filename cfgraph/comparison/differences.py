@@ -114,7 +114,8 @@ class RunDiff(DisplayedReport):
     `targets` are nodes that ran, too, in modes of TensorFlow. `no_value` are the fetches that have
     no value in either graph, in no case; `paired` the tensors of the second graph for inputs and
     outputs of the first that have other names there; `notices` warnings and notes that change no
-    verdict. `graphs` are the two that `compare` compared, for the text of the report.
+    verdict. `distance` is the largest between two numbers that agree, of a mode. `graphs` are the
+    two that `compare` compared, for the text of the report.
     """
 
     fetches: tuple[str, ...]
@@ -132,6 +133,7 @@ class RunDiff(DisplayedReport):
     no_value: tuple[str, ...] = ()
     paired: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[Finding, ...] = ()
+    distance: float | None = None
     graphs: tuple[Graph, ...] = field(default=(), repr=False, compare=False)
 
     def __bool__(self) -> bool:

@@ -12,7 +12,7 @@ from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import OutputTable, Page, hidden_notes, page
-from cfgraph.cli.transform_options import ComparedRuns, FetchOptions
+from cfgraph.cli.transform_options import ComparedRuns
 from cfgraph.comparison.differences import RunDiff, ValueMismatch
 from cfgraph.comparison.equivalence import ComparisonRunOptions, compare_runs
 from cfgraph.console.comparison_inputs import requested_fetches
@@ -20,8 +20,9 @@ from cfgraph.console.comparisons.diff_run import run_side_text
 from cfgraph.console.comparisons.run_options import comparison_options
 from cfgraph.console.graph_files import Source, read_graph, saved_model_contents
 from cfgraph.console.signatures import signature_names
-from cfgraph.errors import CfgraphError, RunTimeout, Unsupported, install_hint
+from cfgraph.errors import CfgraphError, RunTimeout, Unsupported, UsageError, install_hint
 from cfgraph.integrations.converters.refusals import (
+    DYNAMIC_LIST,
     FREEZE,
     FUNCTIONALIZE,
     Converter,
@@ -51,6 +52,12 @@ _TEXTS: Final = {
     "not compared": "not compared",
 }
 
+# keras.Input(batch_shape=...) is no help: an export ignores it
+_FIXED_SHAPES: Final = (
+    "export the model with fixed shapes: "
+    "model.export(FOLDER, input_signature=[tf.TensorSpec([1, 6], tf.int32)])"
+)
+
 Result = Literal["agrees", "differs", "refused", "failed", "not compared"]
 
 
@@ -63,11 +70,13 @@ class Conversion(Record):
     ]
     message: str | None
     fetches: Sequence[str]  #: The tensors whose values were compared.
+    distance: Maybe[float]  #: The largest between two numbers that agree.
 
     @property
     def text(self) -> str:
         """The result in one line."""
-        return f"{_TEXTS[self.result]}: {self.message or ', '.join(self.fetches)}"
+        text = f"{_TEXTS[self.result]}: {self.message or ', '.join(self.fetches)}"
+        return text if self.distance is None else f"{text}; by at most {self.distance:.2g} apart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class ConverterRuns:
 
     target: str
     source: Source
-    runs: ComparedRuns
+    options: ComparisonRunOptions
     pool: ModePool
 
     def convert(self, graph: Graph) -> Conversion:
@@ -84,30 +93,33 @@ class ConverterRuns:
         missing = [name for name in MODULES[self.target] if find_spec(name) is None]
         if missing:
             message = f"{' and '.join(missing)} not installed: {install_hint('converters')}"
-            return Conversion("not compared", message, ())
-        options = comparison_options(self.runs, self.source, by_signature=True)
-        options = replace(options, locate=False)
+            return Conversion("not compared", message, (), None)
         try:
-            return self._compared(_without_variables(graph, options), options)
+            return self._compared(_without_variables(graph, self.options))
         except RunTimeout:
             raise
         except ModeUnsupported as error:
-            return Conversion("refused", error.message, ())
+            return Conversion("refused", error.message, (), None)
         except CfgraphError as error:
             check_deadline()
-            return Conversion("not compared", error.message, ())
+            return _not_compared(error)
 
-    def _compared(self, graph: Graph, options: ComparisonRunOptions) -> Conversion:
-        delta = RunDiff(())
+    def _compared(self, graph: Graph) -> Conversion:
+        options, delta = self.options, RunDiff(())
         if graph is not self.source.graph:
             delta = compare_runs(self.source.graph, graph, options)
         mode = CONVERTER_MODES[self.target]
         delta = delta or compare_modes(self.pool, graph, mode, options=options)
         if delta.failure is not None:
-            return Conversion("failed", delta.failure.message, ())
+            return Conversion("failed", delta.failure.message, (), None)
         if delta.gaps:
-            return Conversion("differs", "; ".join(map(_gap_text, delta.gaps)), delta.fetches)
-        return Conversion("agrees", None, delta.fetches)
+            text = "; ".join(map(_gap_text, delta.gaps))
+            return Conversion("differs", text, delta.fetches, None)
+        return Conversion("agrees", None, delta.fetches, delta.distance)
+
+
+def _not_compared(error: CfgraphError) -> Conversion:
+    return Conversion("not compared", error.message, (), None)
 
 
 def _gap_text(gap: ValueMismatch) -> str:
@@ -152,11 +164,18 @@ class MendingCommand(Record):
     conversion: Maybe[Conversion]  #: Of the result, if the graph itself does not convert.
 
 
+Verdict = Literal["converts", "converts after commands", "does not convert", "unknown"]
+
+
 class ConvertCheckResult(DocumentResult, command="convert-check", summary=ConvertCheckSummary):
     """The nodes of a graph that a converter refuses, and the commands that mend it."""
 
     converter: str
     version: str  #: Of the converter whose ops were measured.
+    verdict: Annotated[
+        Verdict, "Without a run that decides, by the nodes; `unknown` if no list has them."
+    ]
+    reason: str  #: Of the verdict, with what to do.
     nodes: Sequence[JudgedNode]
     commands: Sequence[MendingCommand]
     conversion: Maybe[Conversion]  #: Absent with --no-run.
@@ -179,8 +198,25 @@ class CheckedConversion:
     @property
     def fails(self) -> bool:
         """True if the converter was run, and its model does not compute the values of the graph."""
-        result = None if self.conversion is None else self.conversion.result
-        return result in ("differs", "refused", "failed")
+        return _fails(self.conversion)
+
+    def conclusion(self) -> tuple[Verdict, str]:
+        """The verdict on the graph and on the results of the commands, and its reason."""
+        verdict: Verdict = "converts"
+        nodes, conversion = self.nodes, self.conversion
+        if _is_refused(nodes, conversion) and self.commands:
+            verdict, last = "converts after commands", self.commands[-1]
+            if last.remaining is None:
+                reason = "a command needs values of variables (--variables PATH) or fails"
+                return "unknown", reason
+            nodes, conversion = last.remaining, last.conversion
+        if _is_refused(nodes, conversion):
+            return "does not convert", _mending_hint(self.source.path, nodes, conversion)
+        if conversion is not None and conversion.result == "agrees":
+            return verdict, "its model computes the values of the graph"
+        cause = conversion.message if conversion is not None else "the converter was not run"
+        is_known = not any(item.verdict == "unknown" for item in nodes)
+        return verdict if is_known else "unknown", f"by the list of ops alone: {cause}"
 
     @property
     def exit_code(self) -> int:
@@ -194,7 +230,12 @@ class CheckedConversion:
         """The JSON document, and its summary."""
         converter = self.converter
         result = ConvertCheckResult(
-            converter.name, converter.version, self.nodes, self.commands, self.conversion
+            converter.name,
+            converter.version,
+            *self.conclusion(),
+            self.nodes,
+            self.commands,
+            self.conversion,
         )
         counts = [self.count(verdict) for verdict in ("refused", "risky", "unknown")]
         return result, ConvertCheckSummary(*counts)
@@ -216,6 +257,32 @@ class CheckedConversion:
             elif item.remaining is not None:
                 out.line("  nothing is refused then", "green")
             _show_conversion(out, item.conversion, "  ")
+        verdict, reason = self.conclusion()
+        out.line("")
+        style = {"does not convert": "red", "unknown": "yellow"}.get(verdict, "green")
+        out.line(out.wrapped(f"verdict: {verdict}; {reason}"), style)
+
+
+def _is_refused(nodes: Sequence[JudgedNode], conversion: Conversion | None) -> bool:
+    return _fails(conversion) or any(item.verdict == "refused" for item in nodes)
+
+
+def _fails(conversion: Conversion | None) -> bool:
+    return conversion is not None and conversion.result in ("differs", "refused", "failed")
+
+
+def _mending_hint(path: str, nodes: Sequence[JudgedNode], conversion: Conversion | None) -> str:
+    """The refused nodes by op that no command mends, and what a person can do."""
+    refused = [item for item in nodes if item.verdict == "refused"]
+    if not refused:
+        return f"no command mends this: {conversion.message if conversion else 'unknown'}"
+    ops = ", ".join(dict.fromkeys(item.op for item in refused))
+    plural = "s" * (len(refused) != 1)
+    text = f"no command mends {len(refused)} refused node{plural}: {ops}"
+    if any(item.reason == DYNAMIC_LIST for item in refused):
+        return f"{text}; {_FIXED_SHAPES}"
+    words = shlex.join(["cfgraph", "extract", path])
+    return f"{text}; to leave out those next to inputs or outputs: {words} --inputs T --outputs T"
 
 
 def _show_conversion(out: Page, conversion: Conversion | None, indent: str = "") -> None:
@@ -258,40 +325,89 @@ def check_conversion(
     judged = judged_nodes(source.graph, outputs, converter, frozen=is_saved_model)
     checked = CheckedConversion(source, converter, judged)
     fetched = [tensor.name for tensor in request.tensors]
+    try:
+        options = comparison_options(runs, source, by_signature=True)
+    except UsageError:
+        raise
+    except CfgraphError as error:
+        options, run = ComparisonRunOptions(), False
+        checked = replace(checked, conversion=_not_compared(error))
+    options = replace(options, locate=False)
     with ModePool(seconds=DEFAULT_SECONDS if seconds is None else seconds) as pool:
-        trial = ConverterRuns(target, source, runs, pool) if run else None
+        trial = ConverterRuns(target, source, options, pool) if run else None
         if trial is not None:
             checked = replace(checked, conversion=trial.convert(source.graph))
-        commands = tuple(_mending_commands(checked, fetched, fetches, trial))
+        mending = _Mending(checked, fetched, runs, options, trial)
+        commands = tuple(mending.commands())
     return replace(checked, commands=commands)
 
 
-def _mending_commands(
-    checked: CheckedConversion,
-    fetched: Sequence[str],
-    fetches: FetchOptions,
-    trial: ConverterRuns | None,
-) -> Iterator[MendingCommand]:
-    wanted = {item.mended_by for item in checked.nodes}
-    path, options = checked.source.path, [f"--fetch={name}" for name in fetches.fetch]
-    if FREEZE in wanted:
-        words = ["cfgraph", FREEZE, path, "--variables", "CHECKPOINT", *options]
-        path = "frozen.pb"
-        yield MendingCommand(shlex.join([*words, "-o", path]), None, None)
-    if FUNCTIONALIZE not in wanted:
-        return
-    words = ["cfgraph", FUNCTIONALIZE, path, "--target", "converter", *options]
-    command = shlex.join([*words, "-o", "functional.pb"])
-    copy = copy_graph(checked.source.graph)
-    try:
-        functionalize(copy, fetched, target="converter")
-    except CfgraphError:
-        yield MendingCommand(command, None, None)
-        return
-    outputs = [copy.tensor(name).node for name in fetched]
-    remaining = judged_nodes(copy, outputs, checked.converter, frozen=True)
-    conversion = trial.convert(copy) if trial and checked.exit_code else None
-    yield MendingCommand(command, remaining, conversion)
+@dataclass(frozen=True, slots=True)
+class _Mending:
+    """What commands make of a graph, as far as its variables have values."""
+
+    checked: CheckedConversion
+    fetched: Sequence[str]
+    runs: ComparedRuns
+    options: ComparisonRunOptions
+    trial: ConverterRuns | None
+
+    def commands(self) -> Iterator[MendingCommand]:
+        """The commands that mend the nodes, in their order, with what remains."""
+        wanted = {item.mended_by for item in self.checked.nodes}
+        graph: Graph | None = copy_graph(self.checked.source.graph)
+        path, fetches = self.checked.source.path, _fetch_options(self.runs.fetches.fetch)
+        if FREEZE in wanted:
+            fetches, is_last = _fetch_options(self.fetched), FUNCTIONALIZE not in wanted
+            variables = self.runs.inputs.variables or "CHECKPOINT"
+            words = [FREEZE, path, "--variables", variables, *fetches, "-o", "frozen.pb"]
+            graph = self._frozen(graph) if graph else None
+            yield self._command(words, graph, is_last)
+            path = "frozen.pb"
+        # control flow that is not refused may still be the reason why a model fails
+        guess = self.checked.fails and not wanted and bool(graph and graph.functions)
+        if FUNCTIONALIZE not in wanted and not guess:
+            return
+        is_model = path != "frozen.pb" and saved_model_contents(self.checked.source) is not None
+        output = "functional/" if is_model else "functional.pb"
+        words = [FUNCTIONALIZE, path, "--target", "converter", *fetches]
+        graph = self._functional(graph) if graph else None
+        command = self._command([*words, "-o", output], graph, True)
+        if not guess or (command.conversion and command.conversion.result == "agrees"):
+            yield command
+
+    def _command(self, words: Sequence[str], graph: Graph | None, is_last: bool) -> MendingCommand:
+        """A command with what is refused of its result, which the last one tries to convert."""
+        command = shlex.join(["cfgraph", *words])
+        if graph is None:
+            return MendingCommand(command, None, None)
+        outputs = [graph.tensor(name).node for name in self.fetched]
+        is_frozen = saved_model_contents(self.checked.source) is not None
+        remaining = judged_nodes(graph, outputs, self.checked.converter, frozen=is_frozen)
+        is_tried = self.trial is not None and is_last and self.checked.exit_code
+        conversion = self.trial.convert(graph) if self.trial and is_tried else None
+        return MendingCommand(command, remaining, conversion)
+
+    def _frozen(self, graph: Graph) -> Graph | None:
+        """The frozen graph, or None if a variable has no value."""
+        if not self.options.setting.state:
+            return None
+        try:
+            freeze(graph, self.options.setting.state, outputs=self.fetched)
+        except CfgraphError:
+            return None
+        return graph
+
+    def _functional(self, graph: Graph) -> Graph | None:
+        try:
+            functionalize(graph, self.fetched, target="converter")
+        except CfgraphError:
+            return None
+        return graph
+
+
+def _fetch_options(names: Sequence[str]) -> list[str]:
+    return [f"--fetch={name}" for name in names]
 
 
 def report_conversion(checked: CheckedConversion, color: Color, full: bool, json: bool) -> int:

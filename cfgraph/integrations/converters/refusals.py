@@ -29,6 +29,7 @@ from cfgraph.reports import Column, Record
 
 FUNCTIONALIZE: Final = "functionalize"
 FREEZE: Final = "freeze"
+DYNAMIC_LIST: Final = "a list whose elements have no static shape"
 _CONTROL_FLOW: Final = (
     *(Role.SWITCH, Role.MERGE, Role.ENTER, Role.EXIT),
     *(Role.NEXT_ITERATION, Role.LOOP_COND),
@@ -160,7 +161,7 @@ class _Judge:
         value = shapes.value(node.inputs[0])
         if value is not None and value.ndim == 1 and (value >= 0).all():
             return None
-        return "refused", "a list whose elements have no static shape", None
+        return "refused", DYNAMIC_LIST, None
 
     def judge(self, node: Node | BodyNode) -> Reason | None:
         """Why a node may not convert, and what mends it; None if it converts."""

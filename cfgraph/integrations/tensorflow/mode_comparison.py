@@ -88,11 +88,13 @@ def compare_modes(
         )
         found = case.compare()
         notices = (*map(_missing_finding, case.missing), *delta.notices, *found.notices)
+        distances = [item.distance for item in (delta, found) if item.distance is not None]
         delta = replace(
             found,
             cases=number + 1,
             targets=tuple(options.targets),
             notices=tuple(dict.fromkeys(notices)),
+            distance=max(distances, default=None),
         )
         if delta:
             break
@@ -186,7 +188,7 @@ class _ModeCase:
         gaps = tuple(gap for gap, tie in ties if tie is None)
         notices = tuple(tie for _, tie in ties if tie is not None)
         if not gaps:
-            return RunDiff(fetches, notices=notices)
+            return RunDiff(fetches, notices=notices, distance=_distance(expected, actual))
         first = self.first_divergence(gaps[0].what) if self.options.locate else None
         return RunDiff(fetches, gaps=gaps, first=first, inputs=inputs, notices=notices)
 
@@ -332,6 +334,17 @@ class _ModeCase:
         return Divergence(
             node.name, node.op, "/", 0, gap.message, tensor.port, gap.before, gap.after
         )
+
+
+def _distance(expected: ModeValues, actual: ModeValues) -> float | None:
+    """Return the largest finite distance of the numbers of two sides, or None without numbers."""
+    pairs = [(value, actual.values.get(name)) for name, value in expected.values.items()]
+    arrays = [(np.asarray(a), np.asarray(b)) for a, b in pairs if a is not None and b is not None]
+    numbers = [(a, b) for a, b in arrays if a.dtype.kind in "iufc" and a.shape == b.shape]
+    with np.errstate(all="ignore"):
+        wide = [np.abs(a.astype(np.complex128) - b.astype(np.complex128)) for a, b in numbers]
+    largest = [float(np.max(np.where(np.isfinite(gap), gap, 0), initial=0)) for gap in wide]
+    return max(largest, default=None)
 
 
 def _ulps(a: Any, b: Any) -> float:

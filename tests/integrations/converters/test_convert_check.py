@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cfgraph
@@ -84,18 +85,29 @@ def test_what_control_edges_alone_need_is_dropped_by_converters(checked: Any) ->
     assert checked(ASSERTION, "onnx")["summary"] == {"refused": 0, "risky": 0, "unknown": 0}
 
 
-def test_variables_of_a_graph_file_have_to_be_frozen(checked: Any, fixtures: Path) -> None:
+def test_variables_of_a_graph_file_have_to_be_frozen(
+    checked: Any, fixtures: Path, tmp_path: Path
+) -> None:
     document = checked(STATE, "lite", "--fetch", "y")
     assert {item["mended_by"] for item in document["result"]["nodes"]} == {"freeze"}
     (mending,) = document["result"]["commands"]
     assert "cfgraph freeze" in mending["command"]
-    assert "--fetch=y" in mending["command"]
+    assert mending["command"].count("--fetch=y:0") == 1
     assert mending["remaining"] is None
+    assert document["result"]["verdict"] == "unknown"
+    case = tmp_path / "case.npz"
+    np.savez(case, **{"@variable::w": np.ones(2, np.float32)})
+    document = checked(STATE, "lite", "--fetch", "y", "--feeds", str(case))
+    assert document["result"]["commands"][0]["remaining"] == []
+    assert document["result"]["verdict"] == "converts after commands"
     assert checked(fixtures / "saved_model", "lite")["summary"]["refused"] == 0
 
 
 def test_ops_are_refused_by_the_list_of_the_converter(checked: Any) -> None:
-    nodes = checked(UNUSUAL, "onnx")["result"]["nodes"]
+    result = checked(UNUSUAL, "onnx")["result"]
+    assert result["verdict"] == "does not convert"
+    assert "no command mends 2 refused nodes: Digamma, MyOp" in result["reason"]
+    nodes = result["nodes"]
     assert [(item["op"], item["verdict"], item["reason"]) for item in nodes] == [
         ("Digamma", "refused", "the converter has no such op"),
         ("MyOp", "refused", "an op that is not TensorFlow's"),
@@ -106,7 +118,9 @@ def test_lists_of_dynamic_elements_are_refused_by_lite(
     checked: Any, fixtures: Path, tmp_path: Path
 ) -> None:
     shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", tmp_path)
-    nodes = checked(tmp_path / "lstm", "lite")["result"]["nodes"]
+    result = checked(tmp_path / "lstm", "lite")["result"]
+    assert "input_signature=[tf.TensorSpec(" in result["reason"]
+    nodes = result["nodes"]
     assert {(item["op"], item["reason"]) for item in nodes} == {
         ("TensorListReserve", "a list whose elements have no static shape")
     }
@@ -126,7 +140,9 @@ def test_the_text_has_one_row_per_reason(command: Any, tmp_path: Path) -> None:
     done = command("convert-check", path, "--for", "lite", "--no-run")
     assert done.code == 1
     assert [line.split()[:2] for line in done.lines[2:4]] == [["refused", "1"], ["risky", "2"]]
-    assert done.lines[-1].strip() == "nothing is refused then"
+    assert done.lines[-3].strip() == "nothing is refused then"
+    text = "verdict: converts after commands; by the list of ops alone: the converter was not run"
+    assert done.lines[-1] == text
     full = command("convert-check", path, "--for", "lite", "--no-run", "--full")
     assert len(full.lines) == len(done.lines) + 1
     assert command("convert-check", path, "--for", "coreml").code == 2
