@@ -111,8 +111,11 @@ FAMILIES: Final = {
     ),
     "gru": "GRUBlockCell GRUBlockCellGrad",
     "histogram": "Bincount DenseBincount HistogramFixedWidth L2Loss",
+    "image_encoding": "EncodeJpeg EncodeJpegVariableQuality EncodePng",
     "image_patches": "ExtractImagePatches ExtractVolumePatches",
-    "images": "DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg DecodePng",
+    "images": (
+        "DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg DecodePng ExtractJpegShape"
+    ),
     "incomplete_gamma": "Igamma IgammaGradA Igammac RandomGammaGrad",
     "inplace": "InplaceAdd InplaceSub InplaceUpdate",
     "isotonic_regression": "IsotonicRegression",

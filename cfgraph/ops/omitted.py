@@ -47,10 +47,10 @@ OMISSIONS: Final = (
     ),
     _omission(
         "encoded data",
-        "sound, JSON, and other messages are not decoded, and nothing is encoded",
+        "sound, JSON, and other messages are neither decoded nor encoded",
         FEED_OUTPUTS,
-        r"(?:Decode|Encode)(?:Compressed|J.*|Png|Proto.*|Wav|WebP)",
-        r"ExtractJpegShape|AudioSpectrogram|Mfcc|ParseTensor|SerializeTensor",
+        r"(?:Decode|Encode)(?:Compressed|JSON.*|Jxl|Proto.*|Wav|WebP)",
+        r"AudioSpectrogram|Mfcc|ParseTensor|SerializeTensor",
     ),
     _omission(
         "summaries and debugging",

@@ -49,8 +49,9 @@ WITHOUT_RUN: Final = {
     *("StridedSliceAssign", "TileGrad", "TopK"),
     # runs where the extra xla is installed: tests/integrations/stablehlo/test_saved_models.py
     "XlaCallModule",
-    # needs the extra image: tests/ops/test_images.py
+    # some need the extra image: tests/ops/test_images.py
     *("DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg", "DecodePng"),
+    *("EncodeJpeg", "EncodeJpegVariableQuality", "EncodePng", "ExtractJpegShape"),
 }
 
 _events: list[str] | None = None

@@ -1,30 +1,44 @@
-"""Decoding of images, by Pillow."""
+"""Decoding of images, by Pillow; BMP without it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.errors import Unsupported, install_hint
-from cfgraph.ir.dtypes import DType
+from cfgraph.ir.dtypes import DType, float32, uint8, uint16
+from cfgraph.ir.graph import Node
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.kernels.image_files import (
+    DEFAULT_OPTIONS,
+    JpegOptions,
+    bmp_pixels,
+    file_format,
+    gif_frames,
+    jpeg_pixels,
+    jpeg_shape,
+    png_pixels,
+)
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
-# larger images are refused before they are decoded
-_MAX_PIXELS: Final = 1 << 28
-_PERMITTED: Final = {"PNG": (1, 3, 4), "BMP": (3, 4), "GIF": (3,), "JPEG": (1, 3)}
-_MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _CHANNELS: Final = "channels: int = 0"
 _JPEG: Final = (
     f"{_CHANNELS}, ratio: int = 1, fancy_upscaling: bool = true, "
     "try_recover_truncated: bool = false, acceptable_fraction: float = 1.0, "
     "dct_method: string = ''"
 )
+
+
+def _bytes(contents: Any) -> bytes:
+    """The encoded data of an input."""
+    data: Any = np.asarray(contents, object)
+    if data.ndim:
+        raise OpError(f"contents must be scalar, got shape {list(data.shape)}")
+    return data[()]  # type: ignore[no-any-return]
 
 
 class ImageDecoder(Op, abstract=True):
@@ -43,7 +57,7 @@ class DecodePng(ImageDecoder):
 
     @staticmethod
     def kernel(xp: ModuleType, channels: int, dtype: DType, /, contents: Any) -> Any:
-        return _decoded(contents, channels, dtype, expand=False)
+        return _still(_bytes(contents), channels, dtype)
 
 
 class DecodeBmp(ImageDecoder):
@@ -54,33 +68,52 @@ class DecodeBmp(ImageDecoder):
 
     @staticmethod
     def kernel(xp: ModuleType, channels: int, /, contents: Any) -> Any:
-        return _decoded(contents, channels, None, expand=False)
+        data = _bytes(contents)
+        if file_format(data) != "BMP":
+            raise OpError("Trying to decode another format than BMP with DecodeBmp")
+        return bmp_pixels(data, channels)
 
 
-class DecodeJpeg(ImageDecoder):
-    """Image of encoded data, within the tolerance of libjpeg."""
+class _JpegDecoder(ImageDecoder, abstract=True):
+    """An op that decodes images within the tolerance of libjpeg."""
 
-    signature = "contents: string -> image: uint8"
     attrs = _JPEG
 
-    @staticmethod
-    def kernel(xp: ModuleType, channels: int, ratio: int, /, contents: Any) -> Any:
+    @classmethod
+    def jpeg_options(cls, node: Node) -> JpegOptions:
+        """The attributes that say how to decode."""
+        ratio = node.attr("ratio")
         if ratio not in (1, 2, 4, 8):
             raise OpError(f"ratio must be 1, 2, 4, or 8, got {ratio}")
-        if ratio != 1:
-            raise Unsupported(f"DecodeJpeg with ratio {ratio} is not supported", code="CFG701")
-        return _decoded(contents, channels, None, expand=False)
+        method = decode_text(node.attr("dct_method"))
+        if method not in ("", "INTEGER_FAST", "INTEGER_ACCURATE"):
+            raise OpError(f"dct_method must be INTEGER_FAST or INTEGER_ACCURATE, got {method!r}")
+        return JpegOptions(ratio, recover=node.attr("try_recover_truncated"))
 
 
-class DecodeAndCropJpeg(ImageDecoder):
+class DecodeJpeg(_JpegDecoder):
+    """Image of encoded data, with as many channels as it has or as `channels` requests."""
+
+    signature = "contents: string -> image: uint8"
+
+    @staticmethod
+    def kernel(xp: ModuleType, channels: int, jpeg_options: JpegOptions, /, contents: Any) -> Any:
+        return _still(_bytes(contents), channels, uint8, jpeg_options)
+
+
+class DecodeAndCropJpeg(_JpegDecoder):
     """Window (y, x, height, width) of an encoded image."""
 
     signature = "contents: string, crop_window: int32 -> image: uint8"
-    attrs = _JPEG
 
     @staticmethod
-    def kernel(xp: ModuleType, channels: int, ratio: int, /, contents: Any, window: Any) -> Any:
-        image = DecodeJpeg.kernel(xp, channels, ratio, contents)
+    def kernel(
+        xp: ModuleType, channels: int, jpeg_options: JpegOptions, /, contents: Any, window: Any
+    ) -> Any:
+        data = _bytes(contents)
+        if file_format(data) != "JPEG":
+            raise OpError("DecodeAndCropJpeg operation can run on JPEG only")
+        image = _still(data, channels, uint8, jpeg_options)
         if window.shape != (4,):
             raise OpError(f"crop_window must have 4 elements, has shape {list(window.shape)}")
         y, x, height, width = window.tolist()
@@ -97,8 +130,10 @@ class DecodeGif(Op):
 
     @staticmethod
     def kernel(xp: ModuleType, contents: Any) -> Any:
-        frames = _decoded(contents, 3, None, expand=True)
-        return frames if frames.ndim == 4 else frames[None]
+        data = _bytes(contents)
+        if file_format(data) == "GIF":
+            return gif_frames(data, only_first=False)
+        return _still(data, 3, uint8)[None]
 
     shape = staticmethod(lambda context: [Shape((None, None, None, 3))])
 
@@ -115,69 +150,59 @@ class DecodeImage(Op):
     def kernel(
         xp: ModuleType, channels: int, dtype: DType, expand_animations: bool, /, contents: Any
     ) -> Any:
-        return _decoded(contents, channels, dtype, expand=expand_animations)
+        data = _bytes(contents)
+        kind = file_format(data)
+        if kind == "BMP":
+            return _converted(bmp_pixels(data, channels), dtype)
+        if kind == "GIF":
+            return _animation(data, channels, dtype, only_first=not expand_animations)
+        return _still(data, channels, dtype)
 
 
-def _decoded(contents: Any, channels: int, dtype: DType | None, *, expand: bool) -> Any:
-    """The pixels of encoded data; the frames of an animation, or the first one of them."""
-    data: Any = np.asarray(contents, object)
-    if data.ndim:
-        raise OpError(f"contents must be scalar, got shape {list(data.shape)}")
+class ExtractJpegShape(Op):
+    """Height, width, and channels of an encoded image."""
+
+    signature = "contents: string -> image_shape: output_type"
+    attrs = "output_type: {int32, int64} = int32"
+
+    @staticmethod
+    def kernel(xp: ModuleType, output_type: DType, /, contents: Any) -> Any:
+        return np.array(jpeg_shape(_bytes(contents)), output_type.numpy)
+
+    shape = staticmethod(lambda context: [Shape((3,))])
+
+
+def _still(data: bytes, channels: int, dtype: DType, options: JpegOptions = DEFAULT_OPTIONS) -> Any:
+    """The pixels of one image as numbers of a type."""
     if channels not in (0, 1, 3, 4):
         raise OpError(f"channels must be 0, 1, 3, or 4, got {channels}")
-    try:
-        from PIL import Image, ImageSequence, UnidentifiedImageError
-    except ImportError:
-        message = "Pillow, which decodes images, is not installed"
-        raise Unsupported(message, hint=install_hint("image"), code="CFG701") from None
-    try:
-        with Image.open(BytesIO(data[()]), formats=("PNG", "BMP", "GIF", "JPEG")) as image:
-            if image.width * image.height * getattr(image, "n_frames", 1) > _MAX_PIXELS:
-                raise OpError(f"the image has more than {_MAX_PIXELS} pixels")
-            if channels and channels not in _PERMITTED[image.format or ""]:
-                raise OpError(f"{image.format} does not support {channels} channels")
-            if image.format == "GIF":
-                channels = channels or 3
-                frames = [_pixels(frame, channels) for frame in ImageSequence.Iterator(image)]
-                pixels = np.stack(frames) if expand else frames[0]
-            else:
-                pixels = _pixels(image, channels, is_png=image.format == "PNG")
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise OpError(f"Unknown image file format, or invalid data: {error}") from None
-    return _converted(pixels, dtype, 257 if image.format == "PNG" else 256)
+    kind = file_format(data)
+    if kind == "PNG":
+        return _converted(png_pixels(data, channels, deep=dtype is not uint8), dtype)
+    if kind == "GIF":
+        frames = _animation(data, channels, dtype, only_first=False)
+        if len(frames) > 1:
+            raise OpError(f"Got {len(frames)} frames, which DecodeGif and DecodeImage decode alone")
+        return frames[0]
+    if kind == "BMP":
+        raise OpError("Trying to decode BMP format with another op; use DecodeBmp or DecodeImage")
+    if channels == 4:
+        raise OpError("JPEG does not support 4 channels")
+    return _converted(jpeg_pixels(data, channels, options), dtype)
 
 
-def _pixels(image: Any, channels: int, *, is_png: bool = False) -> Any:
-    """Height, width, and channels of an image."""
-    if image.mode.startswith("I;16"):
-        deep = np.asarray(image).astype(np.uint16)
-        pixels = np.repeat(deep[..., None], max(channels, 1), axis=2)
-        if channels == 4:
-            pixels[..., 3] = 65535
-        return pixels
-    own = len(image.getbands()) if image.mode != "P" else 4 if "transparency" in image.info else 3
-    count = channels or own
-    if image.mode == "P":  # transparency by color has no direct way to other modes
-        image = image.convert("RGBA")
-    if is_png and count == 1 and own > 2:
-        return _gray(np.asarray(image.convert("RGB")))
-    pixels = np.asarray(image.convert(_MODES[count]), np.uint8)
-    return pixels.reshape((*pixels.shape[:2], count))
+def _animation(data: bytes, channels: int, dtype: DType, *, only_first: bool) -> Any:
+    """The frames of an animation, or the pixels of its first one, as numbers of a type."""
+    if channels not in (0, 3):
+        raise OpError(f"GIF has 3 channels, {channels} are requested")
+    frames = _converted(gif_frames(data, only_first=only_first), dtype)
+    return frames[0] if only_first else frames
 
 
-def _gray(colors: Any) -> Any:
-    """The luma of colors as libpng computes it: in 15 bits, rounded down."""
-    weights = np.array([9798, 19235, 3735], np.int32)
-    return (colors @ weights >> 15).astype(np.uint8)[..., None]
-
-
-def _converted(pixels: Any, dtype: DType | None, factor: int) -> Any:
-    """The pixels as numbers of a type; `factor` makes 16 bits of 8."""
-    wanted = np.dtype(np.uint8) if dtype is None else dtype.numpy
-    if wanted == pixels.dtype:
-        return pixels
-    if wanted == np.float32:
+def _converted(pixels: Any, dtype: DType) -> Any:
+    """The pixels as numbers of a type."""
+    if dtype is float32:
         return pixels.astype(np.float32) * np.float32(1 / np.iinfo(pixels.dtype).max)
-    if wanted == np.uint16:
-        return pixels.astype(np.uint16) * np.uint16(factor)
-    return (pixels >> 8).astype(np.uint8)
+    if dtype is uint16 and pixels.dtype == np.uint8:
+        return pixels.astype(np.uint16) * np.uint16(256)
+    return pixels
