@@ -23,9 +23,8 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.node import node_name
 from cfgraph.ops.opdef.op import function_calls
-from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.preparation.run_passes import lowered_copy
 
+# late imports: only a loop of a node that calls functions is lowered as in a run
 _MAX_PATHS = 4
 
 
@@ -127,6 +126,9 @@ def called_loop(names: NodeNames, selection: NodeSelection) -> LoopView | None:
     name = names.first_call(selection.view.name, node.name) if _calls_body(node) else None
     if name is None:
         return None
+    from cfgraph.runtime.engine.plan import RunSpec
+    from cfgraph.runtime.preparation.run_passes import lowered_copy
+
     graph = names.graph
     lowered = GraphView(lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph)
     frame = next((frame for frame in lowered.frames.all if frame.name == name), None)
