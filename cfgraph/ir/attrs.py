@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import prod
 from typing import Any, Final, Protocol
 
 from cfgraph.ir.dtypes import DType
@@ -20,6 +21,8 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline
 
 _CHUNK_ELEMENTS: Final = 1 << 20
+# of arrays that compiled code reads without a copy
+HOST_ALIGNMENT: Final = 64
 
 
 def repeated_element(array: Any) -> Any | None:
@@ -44,6 +47,27 @@ def array_copy(array: Any) -> Any:
         piece = slice(start, start + _CHUNK_ELEMENTS)
         target[piece] = source[piece] if element is None else element
     return copy
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array without values, which compiled code reads without a copy."""
+    import numpy as np
+
+    data = np.empty(prod(shape) * dtype.itemsize + HOST_ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, data, -address(data) % HOST_ALIGNMENT)
+
+
+def aligned_copy(array: Any) -> Any:
+    """A copy of an array, which compiled code reads without another one."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def address(array: Any) -> int:
+    """The address of the first element of an array of NumPy."""
+    start: int = array.__array_interface__["data"][0]
+    return start
 
 
 def same_content(a: Any, b: Any) -> bool:

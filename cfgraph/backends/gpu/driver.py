@@ -201,11 +201,23 @@ class GpuDriver(TokenDriver):
                 executor.set_limit()
         try:
             super().run(feeds, pick)
+            self._start_fetches()
         finally:
             for stream in self.gpu_plan.streams.values():
                 stream.pool.set_limit(None)
             if self._trace is not None:
                 self._trace.close()
+
+    def _start_fetches(self) -> None:
+        """Start to copy all fetches to the host, before the first one is awaited."""
+        for executor in self.executors:
+            if isinstance(executor, GpuExecutor) and len(executor.plan.fetches) > 1:
+                with executor.stream.current():
+                    for index, output in executor.plan.fetches.items():
+                        try:
+                            executor.stream.start_copy(self.results[index])
+                        except (MemoryError, RuntimeError) as error:
+                            raise executor.as_gpu_error(error, output.node) from error
 
     def prepare_variables(self) -> None:
         """Leave variables where the last run had them; kernels move them to where they compute."""

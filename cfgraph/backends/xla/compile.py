@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -24,9 +25,11 @@ from cfgraph.backends.xla.lowering import jax_line, passed_weights
 from cfgraph.backends.xla.tensor_lists import JaxTensorList, UnknownCapacity, largest_lengths
 from cfgraph.backends.xla.traced_draws import Draw, TracingStep, drawn_streams
 from cfgraph.backends.xla.transfer import (
+    LARGEST,
     AlignedArguments,
     ArrayFunction,
     ArrayTransfer,
+    BoundArguments,
     HostTransfer,
 )
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
@@ -169,11 +172,16 @@ class CompiledFunction:
         on_host = isinstance(self._transfer, HostTransfer)
         arguments = layout.arguments(inputs)
         self._aligned = AlignedArguments(arguments, call.place) if on_host else None
+        self._on_device = BoundArguments(self._transfer.to_jax)
         results = self._computed(inputs)
+        read = layout.read_positions(arguments)
         if self._aligned is not None:
             self._aligned.stop_if_shared(results)
-        else:  # fails early if a result cannot be transferred
-            for value in results:
+            self._aligned.bound.retain(read)
+        else:
+            # the import of an array lets XLA wait for the kernels that are queued
+            self._on_device.retain(read[1:])
+            for value in results:  # fails early if a result cannot be transferred
                 self._transfer.from_jax(value, value.ndim == 0)
 
     def run(self, inputs: Sequence[Any], step: Any = None) -> Any:
@@ -192,7 +200,7 @@ class CompiledFunction:
             self._aligned.release(arrays)
             return results
         with xla_context(), self._transfer.device_scope():
-            return self._call(*map(self._transfer.to_jax, arguments))
+            return self._call(*map(self._on_device.argument, count(), arguments))
 
 
 class FunctionTrace:
@@ -294,6 +302,19 @@ class FunctionLayout:
         if self.valued:
             arguments += [inputs[index].value for index in self.valued]
         return [*guard_arguments(current_limits()), *arguments] if self.guards else arguments
+
+    def read_positions(self, arguments: Sequence[Any]) -> list[int]:
+        """The positions of arguments that are values of variables it only reads, but large ones.
+
+        A large value is not retained: the variable may have another one by now.
+        """
+        written = {index for index, _ in self.written}
+        first = len(arguments) - len(self.valued)
+        return [
+            position
+            for position, index in enumerate(self.valued, first)
+            if index not in written and arguments[position].nbytes <= LARGEST
+        ]
 
     def read(
         self, inputs: Sequence[Any], computed: Sequence[Any], convert: Callable[[Any, bool], Any]

@@ -40,9 +40,9 @@ from cfgraph.backends.xla.loaded_executable import (
 )
 from cfgraph.backends.xla.lowering import is_weight
 from cfgraph.backends.xla.tensor_lists import UnknownCapacity
-from cfgraph.backends.xla.transfer import HostTransfer, aligned_empty, is_aligned
+from cfgraph.backends.xla.transfer import HostTransfer, is_aligned
 from cfgraph.errors import ProcessLost
-from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.attrs import TensorValue, aligned_copy
 from cfgraph.ir.files import dumps
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
@@ -248,8 +248,7 @@ class RemoteFunction:
 def _aligned(weight: TensorValue) -> Any:
     """The array of a constant, which is moved once if XLA would copy it for each executable."""
     if not is_aligned(weight.array):
-        array = aligned_empty(weight.array.shape, weight.array.dtype)
-        np.copyto(array, weight.array)
+        array = aligned_copy(weight.array)
         array.flags.writeable = False
         weight.move(array)
     return weight.array

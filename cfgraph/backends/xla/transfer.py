@@ -6,20 +6,20 @@ then runs there as well: for a function with many small arguments this takes lon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 import numpy as np
 
+from cfgraph.ir.attrs import HOST_ALIGNMENT, address, aligned_copy, aligned_empty
+
 # alignment that XLA requires of GPU arrays; views may start anywhere
 XLA_ALIGNMENT: Final = 128
-# of arrays that XLA on the host reads without a copy
-HOST_ALIGNMENT: Final = 64
 # bytes up to which a copy takes less time than to look whether it is needed
 _SMALL: Final = 1 << 13
-# bytes of the largest argument that is copied here
-_LARGEST: Final = 1 << 20
+# bytes of the largest argument that is copied or retained here
+LARGEST: Final = 1 << 20
 
 
 class ArrayTransfer(Protocol):
@@ -121,16 +121,47 @@ def _aligned(value: Any) -> Any:
     return value if fits else value.copy()
 
 
+class BoundArguments:
+    """Arguments of a function, made by `bind`; at some positions, once for the same array.
+
+    These are values of variables, which nothing writes to. Runs of several threads share them.
+    """
+
+    def __init__(self, bind: Callable[[Any], Any]) -> None:
+        self._bind = bind
+        self._bound: dict[int, tuple[Any, Any]] = {}
+
+    def retain(self, positions: Iterable[int]) -> None:
+        """Retain the last arguments at these positions."""
+        self._bound = dict.fromkeys(positions, (None, None))
+
+    def __contains__(self, position: int) -> bool:
+        return position in self._bound
+
+    def argument(self, position: int, array: Any) -> Any:
+        """The argument for an array."""
+        last, argument = self._bound.get(position, (None, None))
+        if last is not array:
+            argument = self._bind(array)
+            if position in self._bound:
+                self._bound[position] = array, argument
+        return argument
+
+
 class AlignedArguments:
     """Reusable aligned arrays for the arguments of one compiled function.
 
     Runs of several threads at once have their own arrays. `place` makes the argument of an array.
+    Those at positions of `bound` are not copied for each call.
     """
 
     def __init__(self, arguments: Sequence[Any], place: Callable[[Any], Any]) -> None:
         self._place = place
+        self.bound = BoundArguments(
+            lambda value: place(value if is_aligned(value) else aligned_copy(value))
+        )
         self._types = [
-            (value.shape, value.dtype) if value.nbytes <= _LARGEST else None for value in arguments
+            (value.shape, value.dtype) if value.nbytes <= LARGEST else None for value in arguments
         ]
         self._spare: list[list[Any]] = []
 
@@ -142,6 +173,9 @@ class AlignedArguments:
             arrays = [None] * len(self._types)
         passed = []
         for index, value in enumerate(arguments):
+            if index in self.bound:
+                passed.append(self.bound.argument(index, value))
+                continue
             known = self._types[index]
             if known is None or (value.nbytes > _SMALL and is_aligned(value)):
                 passed.append(value)
@@ -168,22 +202,10 @@ class AlignedArguments:
 
 def shares_memory(results: Sequence[Any], arrays: Sequence[Any]) -> bool:
     """True if a result starts at the address of an array."""
-    addresses = {_address(array) for array in arrays if array.size}
-    return any(_address(value) in addresses for value in results if value.size)
+    addresses = {address(array) for array in arrays if array.size}
+    return any(address(value) in addresses for value in results if value.size)
 
 
 def is_aligned(value: Any) -> bool:
     """True for a contiguous array that XLA on the host reads without a copy."""
-    return _address(value) % HOST_ALIGNMENT == 0 and bool(value.flags.c_contiguous)
-
-
-def _address(value: Any) -> int:
-    address: int = value.__array_interface__["data"][0]
-    return address
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An aligned array without values."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    data = np.empty(size + HOST_ALIGNMENT, np.uint8)
-    return np.ndarray(shape, dtype, data, -data.ctypes.data % HOST_ALIGNMENT)
+    return address(value) % HOST_ALIGNMENT == 0 and bool(value.flags.c_contiguous)

@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
+from cfgraph.ir.attrs import aligned_empty
 from cfgraph.ir.dtypes import DType, string
 from cfgraph.ir.file_io import StagedFiles, read_file
 from cfgraph.ir.names import did_you_mean
@@ -190,7 +191,7 @@ class Checkpoint:
         count, data = math.prod(sizes), self._bytes(entry)
         if not dtype.is_object and len(data) != count * dtype.numpy.itemsize:
             raise _missing_bytes_error(self.prefix)
-        flat = _decode_strings(data, count, self.prefix) if dtype.is_object else None
+        flat = _decode_strings(bytearray(data), count, self.prefix) if dtype.is_object else None
         checksum = _extended(0, data) if flat is None else _string_checksums(flat)[1]
         if entry.crc32c not in (0, _masked(checksum)):
             message = f"the checkpoint is corrupt: the checksum of {name!r} does not match its data"
@@ -198,14 +199,14 @@ class Checkpoint:
             raise InvalidInput(message, path=self.prefix, hint=hint, code="CFG038")
         try:
             if flat is None:
-                return np.frombuffer(data, dtype.numpy).reshape(sizes)
+                return data.view(dtype.numpy).reshape(sizes)
             return flat.reshape(sizes)
         except ValueError as error:  # too many dimensions or elements for NumPy
             what = f"{name!r} with {len(sizes)} dimensions, which is not a valid shape: {error}"
             message = f"the checkpoint stores {what}"
             raise InvalidInput(message, path=self.prefix, code="CFG038") from None
 
-    def _bytes(self, entry: Any) -> bytearray:
+    def _bytes(self, entry: Any) -> Any:
         shard = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self.header.num_shards:05d}"
         self._require_readable(shard)
         try:
@@ -216,7 +217,7 @@ class Checkpoint:
                     raise _missing_bytes_error(shard)
                 reserve(entry.size, "a tensor of the checkpoint")
                 stream.seek(entry.offset)
-                data = bytearray(entry.size)
+                data = aligned_empty((entry.size,), np.dtype(np.uint8))
                 count = stream.readinto(data)
         except (OSError, ValueError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else error

@@ -10,12 +10,15 @@ from cfgraph.analysis.feeds_and_fetches import declared_type, expected_types
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import UsageError
 from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import aligned_copy
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.resources import Resource
 
+# bytes from which compiled code would copy an array once more
+_MIN_ALIGNED: Final = 1 << 16
 _ARRAY_LIKE: Final = (bool, int, float, complex, str, bytes, list, tuple, type(None))
 
 
@@ -61,7 +64,7 @@ class FeedConverter:
         if is_array and value.dtype is self.numpy and value.ndim:
             if not self.shape.accepts(value.shape):
                 _feed_array(tensor, value, self.dtype, self.shape)
-            array = value.copy()
+            array = value.copy() if value.nbytes < _MIN_ALIGNED else aligned_copy(value)
         else:
             array = _feed_array(tensor, value, self.dtype, self.shape)
         if kind == "resource":

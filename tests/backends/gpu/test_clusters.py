@@ -15,6 +15,7 @@ from benchmarks.running import GRAPHS, works
 from cfgraph.backends.gpu import kernels
 from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.backends.gpu.kernels import GpuTarget
+from cfgraph.backends.gpu.stream import DeviceCopy
 from cfgraph.backends.xla.jax_library import has_jax, load_jax
 from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.errors import Unsupported
@@ -165,6 +166,67 @@ def test_products_on_a_card_keep_all_bits_of_float32() -> None:
     )
     with transfer.device_scope():
         assert "HIGHEST" in str(load_jax().make_jaxpr(lambda x: x @ x)(one))
+
+
+VARIABLES = b"""
+x = Placeholder() {dtype=float32, shape=[2]}
+u = VarHandleOp() {dtype=float32, shape=[2], shared_name="u"}
+v = VarHandleOp() {dtype=float32, shape=[2], shared_name="v"}
+w = VarHandleOp() {dtype=float32, shape=[2], shared_name="w"}
+set_u = AssignVariableOp(u, x) {dtype=float32}
+set_v = AssignVariableOp(v, x) {dtype=float32}
+set_w = AssignVariableOp(w, x) {dtype=float32}
+read_u = ReadVariableOp(u) {dtype=float32}
+read_v = ReadVariableOp(v) {dtype=float32}
+read_w = ReadVariableOp(w) {dtype=float32}
+y = Mul(read_u, read_v) {T=float32}
+z = AddV2(y, read_w) {T=float32}
+t = Neg(z) {T=float32}
+"""
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+def test_values_of_variables_cross_to_xla_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = cfgraph.loads(VARIABLES, "graph")
+    session = cfgraph.Session(graph, engine="xla", devices="gpu:0", gpu=GpuContext(library))
+
+    def assign(targets: list[str], value: float) -> None:
+        session.run(targets=targets, feeds={"x:0": np.full(2, value, np.float32)})
+
+    crossed = []
+    exported = Array.__dlpack__
+
+    def counted(self: Array, **options: Any) -> Any:
+        crossed.append(self)
+        return exported(self, **options)
+
+    assign(["set_u", "set_v", "set_w"], 2)
+    session.run("z:0")
+    monkeypatch.setattr(Array, "__dlpack__", counted)
+    for value in (2, 5):
+        assign(["set_w"], value)
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run("z:0"), [[4 + value] * 2])
+    # u, whose import orders the streams, in each of four runs, v once, and w per value
+    assert len(crossed) <= 4 + 1 + 2
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+def test_all_fetches_are_on_their_way_before_the_first_is_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = cfgraph.loads(VARIABLES, "graph")
+    session = cfgraph.Session(graph, engine="xla", devices="gpu:0", gpu=GpuContext(library))
+    session.run(targets=["set_u", "set_v", "set_w"], feeds={"x:0": np.full(2, 3, np.float32)})
+    copies, awaited = [], []
+    get, wait = Array.get, DeviceCopy.wait
+    monkeypatch.setattr(Array, "get", lambda *a, **k: copies.append(a) or get(*a, **k))
+    monkeypatch.setattr(DeviceCopy, "wait", lambda copy: awaited.append(len(copies)) or wait(copy))
+    y, z, t, again = session.run(["y:0", "z:0", "t:0", "y:0"])
+    assert [*y, *z, *t, *again] == [9, 9, 12, 12, -12, -12, 9, 9]
+    assert awaited[0] >= 3
 
 
 def test_memory_of_jax_is_kept_until_the_kernels_that_read_it_have_run(

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.backends.xla.transfer import (
-    HOST_ALIGNMENT,
-    AlignedArguments,
-    aligned_empty,
-    is_aligned,
-)
+from cfgraph.backends.xla.transfer import AlignedArguments, is_aligned
+from cfgraph.ir.attrs import HOST_ALIGNMENT, aligned_empty
+from cfgraph.runtime.feeds.conversion import feed_value
 
+needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
+SUM = b"""
+x = Placeholder() {dtype=float32, shape=[?]}
+w = VarHandleOp() {dtype=float32, shape=[?], shared_name="w"}
+init = AssignVariableOp(w, x) {dtype=float32}
+value = ReadVariableOp(w) {dtype=float32}
+y = AddV2(x, value) {T=float32}
+"""
 FLOAT32 = np.dtype(np.float32)
+MANY = 300_000
 COUNT = 4096  # more bytes than are copied without a look
 
 
@@ -65,7 +72,31 @@ def test_arguments_are_not_copied_if_a_result_is_one_of_the_copies() -> None:
     assert aligned.acquire([value])[0][0] is value
 
 
-@pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
+def test_fed_and_restored_arrays_need_no_other_copy(tmp_path: Path) -> None:
+    graph = cfgraph.loads(SUM)
+    session = cfgraph.Session(graph, engine="compiled")
+    for shift in range(4):
+        fed = np.empty(MANY + shift, FLOAT32)[shift:]
+        assert is_aligned(feed_value(graph, graph["x"].output(), fed))
+    session.run(targets="init", feeds={"x:0": np.ones(MANY, FLOAT32)})
+    cfgraph.save_variables(session.state, tmp_path / "state")
+    (_, restored) = next(iter(cfgraph.restore(tmp_path / "state", graph).variables()))
+    assert is_aligned(restored.value)
+
+
+@needs_jax
+@pytest.mark.parametrize("count", [4, COUNT, MANY])
+def test_a_value_of_a_variable_is_the_one_assigned_last(count: int) -> None:
+    session = cfgraph.Session(cfgraph.loads(SUM), engine="xla")
+    x = np.ones(count, FLOAT32)
+    for value in (1, 1, 2, 3, 3):
+        session.run(targets="init", feeds={"x:0": unaligned(count) * value})
+        for _ in range(2):
+            (y,) = session.run("y:0", {"x:0": x})
+            np.testing.assert_array_equal(y, np.arange(1, count + 1, dtype=FLOAT32) * value + 1)
+
+
+@needs_jax
 def test_results_do_not_change_in_later_runs() -> None:
     graph = cfgraph.loads(b"""
 x = Placeholder() {dtype=float32, shape=[6]}
