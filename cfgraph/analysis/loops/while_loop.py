@@ -12,21 +12,30 @@ Exits it supports. The trip count of a loop whose bounds are constants is static
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
 from operator import and_, or_
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from cfgraph.analysis.loops.frame import Frame
+from cfgraph.ir.function_graph import FunctionGraph
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.families.arithmetic import Add, AddV2, Sub
 from cfgraph.ops.families.comparison import Greater, GreaterEqual, Less, LessEqual
-from cfgraph.ops.opdef.op import Op, lookup, role_of, strip_gradient_identities, strip_identities
+from cfgraph.ops.families.constants import Const
+from cfgraph.ops.opdef.op import (
+    Op,
+    is_a,
+    lookup,
+    role_of,
+    strip_gradient_identities,
+    strip_identities,
+)
 from cfgraph.ops.shape_inference import StaticShapes
 
 
@@ -198,7 +207,80 @@ def static_trip_count(cond: Node, shapes: StaticShapes, *, exact: bool = False) 
 
     With `exact` it is their number: no part of the condition may depend on data.
     """
-    return _max_trip_count(cond.inputs[0], shapes, exact)
+    return _max_trip_count(cond.inputs[0], _FrameFacts(shapes), exact)
+
+
+def call_trip_count(
+    cond: FunctionGraph, body: FunctionGraph, initial: Sequence[Any], *, exact: bool = False
+) -> int | None:
+    """The same of a node that calls functions, with the `initial` values that are NumPy's."""
+    return _max_trip_count(cond.returns[0], _CallFacts(cond, body, initial), exact)
+
+
+class _LoopFacts(Protocol):
+    """The known integers of a loop."""
+
+    def induction_variable(self, x: Output) -> InductionVariable | None:
+        """The variable that a tensor reads, if its start and step are known."""
+
+    def integer(self, x: Output) -> int | None:
+        """The value of a static integer scalar, which a loop may carry unchanged, or None."""
+
+
+class _CallFacts:
+    """The integers of a loop of functions."""
+
+    def __init__(self, cond: FunctionGraph, body: FunctionGraph, initial: Sequence[Any]) -> None:
+        self._body, self._initial = body, initial
+        self._arguments = {
+            argument: index
+            for function in (cond, body)
+            for index, argument in enumerate(function.arguments)
+        }
+
+    def induction_variable(self, x: Output) -> InductionVariable | None:
+        """The variable that a tensor reads, if its start and step are known."""
+        index = self._arguments.get(strip_identities(x).node)
+        if index is None:
+            return None
+        argument, after = self._body.arguments[index], self._body.returns[index]
+        start = _integer_value(self._initial[index])
+        step = _step_of(after, lambda y: strip_identities(y).node is argument, self)
+        return None if start is None or step is None else InductionVariable(start, step)
+
+    def integer(self, x: Output) -> int | None:
+        """The value of a constant, or the initial value of a variable that stays the same."""
+        node = strip_identities(x).node
+        if is_a(node, Const):
+            return _integer_value(node.attr("value").array)
+        index = self._arguments.get(node)
+        if index is None:
+            return None
+        stays = strip_identities(self._body.returns[index]).node is self._body.arguments[index]
+        return _integer_value(self._initial[index]) if stays else None
+
+
+class _FrameFacts:
+    """The integers of a loop of primitives."""
+
+    def __init__(self, shapes: StaticShapes) -> None:
+        self._shapes = shapes
+
+    def induction_variable(self, x: Output) -> InductionVariable | None:
+        """The variable that a tensor reads, if its start and step are known."""
+        variable = loop_variable(strip_identities(x).node)
+        if variable is None:
+            return None
+        start = self.integer(variable.initial)
+        step = _step_of(variable.updated, lambda y: _merge_of(y) is variable.merge, self)
+        return None if start is None or step is None else InductionVariable(start, step)
+
+    def integer(self, x: Output) -> int | None:
+        """The value of a static integer scalar, which a loop may carry unchanged, or None."""
+        variable = loop_variable(strip_identities(x).node)
+        if variable is not None and value_in_iteration(variable.updated) == variable.merge.output():
+            return self.integer(variable.initial)
+        return _integer_value(self._shapes.value(x))
 
 
 class AffineBound(NamedTuple):
@@ -215,35 +297,35 @@ def affine_bound(cond: Node, shapes: StaticShapes) -> AffineBound | None:
 
     A negative bound means no iteration.
     """
-    todo = [cond.inputs[0]]
+    todo, facts = [cond.inputs[0]], _FrameFacts(shapes)
     for pred in todo:
         node = strip_identities(pred).node
         op = lookup(node.op)
         if op is not None and op.algebra.boolean_semantics == "and":
             todo += node.inputs
-        elif op in _COMPARISONS and (bound := _comparison_bound(node, _COMPARISONS[op], shapes)):
+        elif op in _COMPARISONS and (bound := _comparison_bound(node, _COMPARISONS[op], facts)):
             return bound
     return None
 
 
 def _comparison_bound(
-    node: Node, compared: tuple[int, int], shapes: StaticShapes
+    node: Node, compared: tuple[int, int], facts: _LoopFacts
 ) -> AffineBound | None:
     equal, way = compared
     lhs, rhs = node.inputs
     for tensor, limit, sign in ((lhs, rhs, way), (rhs, lhs, -way)):
-        counter = _induction_variable(tensor, shapes)
+        counter = facts.induction_variable(tensor)
         if counter is not None and sign * counter.step > 0:
             return AffineBound(limit, sign, equal - sign * counter.start, sign * counter.step)
     return None
 
 
-def _max_trip_count(pred: Output, shapes: StaticShapes, exact: bool) -> int | None:
+def _max_trip_count(pred: Output, facts: _LoopFacts, exact: bool) -> int | None:
     """An upper bound on how often a predicate holds before it first does not."""
     origin = strip_identities(pred)
     op = lookup(origin.node.op)
     if op is not None and op.algebra.boolean_semantics == "and":
-        parts = [_max_trip_count(tensor, shapes, exact) for tensor in origin.node.inputs]
+        parts = [_max_trip_count(tensor, facts, exact) for tensor in origin.node.inputs]
         known = [count for count in parts if count is not None]
         return None if exact and len(known) < len(parts) else min(known, default=None)
     compared = None if op is None else _COMPARISONS.get(op)
@@ -252,7 +334,7 @@ def _max_trip_count(pred: Output, shapes: StaticShapes, exact: bool) -> int | No
     equal, way = compared
     lhs, rhs = origin.node.inputs
     for tensor, limit, sign in ((lhs, rhs, way), (rhs, lhs, -way)):
-        counter, end = _induction_variable(tensor, shapes), _static_integer(limit, shapes)
+        counter, end = facts.induction_variable(tensor), facts.integer(limit)
         if counter is not None and end is not None:
             count = _iterations_to(counter, end, equal, sign)
             return count if count is not None and _fits(counter, count, tensor) else None
@@ -275,26 +357,17 @@ def _fits(counter: InductionVariable, count: int, x: Output) -> bool:
     return int(limits.min) <= counter.start + count * counter.step <= int(limits.max)
 
 
-def _induction_variable(x: Output, shapes: StaticShapes) -> InductionVariable | None:
-    variable = loop_variable(strip_identities(x).node)
-    if variable is None:
-        return None
-    start = _static_integer(variable.initial, shapes)
-    step = _step_of(variable.updated, variable.merge, shapes)
-    return None if start is None or step is None else InductionVariable(start, step)
-
-
-def _step_of(after: Output, merge: Node, shapes: StaticShapes) -> int | None:
+def _step_of(after: Output, is_variable: Callable[[Output], bool], facts: _LoopFacts) -> int | None:
     """The constant that an iteration adds to a variable, or None."""
     node = strip_identities(after).node
     op = lookup(node.op)
     if op not in (Add, AddV2, Sub):
         return None
     lhs, rhs = node.inputs
-    if _merge_of(lhs) is merge:
-        step = _static_integer(rhs, shapes)
+    if is_variable(lhs):
+        step = facts.integer(rhs)
         return -step if step is not None and op is Sub else step
-    return _static_integer(lhs, shapes) if _merge_of(rhs) is merge and op is not Sub else None
+    return facts.integer(lhs) if is_variable(rhs) and op is not Sub else None
 
 
 def _merge_of(x: Output) -> Node:
@@ -308,12 +381,7 @@ def _merge_of(x: Output) -> Node:
     return origin.node
 
 
-def _static_integer(x: Output, shapes: StaticShapes) -> int | None:
-    """The value of a static integer scalar, which a loop may carry unchanged, or None."""
-    variable = loop_variable(strip_identities(x).node)
-    if variable is not None and value_in_iteration(variable.updated) == variable.merge.output():
-        return _static_integer(variable.initial, shapes)
-    value: Any = shapes.value(x)
-    return (
-        int(value) if value is not None and value.ndim == 0 and value.dtype.kind in "iu" else None
-    )
+def _integer_value(value: Any) -> int | None:
+    """A known integer scalar, or None."""
+    is_integer = isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "iu"
+    return int(value) if is_integer and not value.ndim else None

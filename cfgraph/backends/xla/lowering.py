@@ -13,12 +13,14 @@ from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from cfgraph.analysis.loops.while_loop import call_trip_count
 from cfgraph.backends.xla.deferred_checks import all_hold, current_guard
 from cfgraph.backends.xla.tensor_lists import JaxTensorList, list_kernel
 from cfgraph.backends.xla.traced_draws import TracingStep
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import int32, int64
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
@@ -104,8 +106,9 @@ def jax_line(
     """
     order = execution_order(function)
     static = compile_time_nodes(order, lambda node, op: constant_slots(node, op, instances))
+    bounds = compile_time_nodes(order, lambda node, op: _bound_slots(node, op, instances))
     ordinary = _with_bounded_results(
-        _without_stateful_ops(traced_kernels(jax.numpy, static)), jax.Array
+        _without_stateful_ops(traced_kernels(jax.numpy, static | bounds)), jax.Array
     )
 
     has_checks = has_loops = draws = False
@@ -144,7 +147,7 @@ def jax_line(
             raise Unsupported(message, node=node)
         if is_loop:
             invariant = loop_invariant_arguments(inner[1])
-            with_step: Kernel = _Loop(jax, node, lines, invariant, written).run
+            with_step: Kernel = _Loop(jax, node, inner, lines, invariant, written).run
         elif op.calls.kind == "call":
             call = lines[0].line.run
             with_step = lambda step, *values: call(step.inside(node, ""), *values)  # noqa: E731
@@ -166,6 +169,19 @@ def jax_line(
     arguments = enumerate(line.arguments)
     written = frozenset(index for index, each in arguments if each.output() in assigned)
     return JaxLine(line, has_checks, has_loops, written, draws)
+
+
+def _bound_slots(node: Node, op: type[Op], instances: FunctionInstances) -> frozenset[int]:
+    """The inputs of a loop that may determine the number of its iterations, if they are known."""
+    if op.calls.kind != "while":
+        return frozenset()
+    cond, first = called_functions(node, op, instances)[0], op.calls.first_argument
+    needed = cond.needed()
+    return frozenset(
+        first + index
+        for index, argument in enumerate(cond.arguments)
+        if argument in needed and cond.input_types[index] in (int32, int64)
+    )
 
 
 def _combination(
@@ -263,20 +279,25 @@ class _TracedVariables:
 class _Loop:
     """A loop as a kernel; invariant values are not carried, and stay constant if they were.
 
-    A loop with checks carries their conjunction as the last value, and ends when one fails. One
-    that is guarded or draws carries the number of its iterations before that. Tracing finds the
-    checks of kernels: the loop is then traced again.
+    A loop with checks carries their conjunction as the last value, and ends when one fails, unless
+    a number of iterations is known after which it ends anyway: XLA then need not read a condition
+    between iterations. One that is guarded or draws carries the number of its iterations before
+    that. Tracing finds the checks of kernels: the loop is then traced again.
     """
 
     def __init__(
         self,
         jax: Any,
         node: Node,
+        functions: Sequence[FunctionGraph],
         lines: Sequence[JaxLine],
         invariant: Sequence[bool],
         written: Collection[int],
     ) -> None:
         self.jax, self.node, self.written = jax, node, written
+        self.functions = functions
+        # one in an iteration that failed might never end
+        self.has_inner_loops = any(line.has_loops for line in lines)
         self.draws = any(line.draws for line in lines)
         self.condition, self.body = (_as_tuple(line) for line in lines)
         self.carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
@@ -304,6 +325,14 @@ class _LoopTrace:
             loop.condition_has_checks or loop.body_has_checks or self.guard is not None
         )
         self.counts = loop.draws or self.guard is not None
+        self.ends_by_itself = (
+            self.guard is None and not loop.has_inner_loops and self._most_iterations() is not None
+        )
+
+    def _most_iterations(self) -> int | None:
+        """The iterations after which the condition ends the loop, whatever else it computes."""
+        cond, body = self.loop.functions
+        return call_trip_count(cond, body, self.values)
 
     @property
     def is_complete(self) -> bool:
@@ -351,13 +380,14 @@ class _LoopTrace:
         return state[first : first + len(self.variables.cells)]
 
     def _continues(self, state: Any) -> Any:
-        """True if the condition of the loop and all checks so far hold in a state."""
+        """True if the condition of the loop holds in a state, and if need be all checks so far."""
         loop, jax = self.loop, self.loop.jax
         with collected_checks() as checks, self.variables.scope(self._assigned(state)):
             values = self._all_values(state)
             holds = jax.numpy.asarray(loop.condition(self._inside("cond", state), *values)[0])
         loop.condition_has_checks |= bool(checks)
-        return jax.numpy.logical_and(holds, state[-1]) if self.has_checks else holds
+        ends_by_checks = self.has_checks and not self.ends_by_itself
+        return jax.numpy.logical_and(holds, state[-1]) if ends_by_checks else holds
 
     def _step(self, state: Any) -> Any:
         """The state after an iteration."""
