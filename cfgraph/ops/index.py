@@ -145,8 +145,9 @@ FAMILIES: Final = {
         "MaxPoolV2 MaxPoolWithArgmax"
     ),
     "normalization": (
-        "FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 "
-        "FusedBatchNormV2 FusedBatchNormV3 LRN LRNGrad"
+        "BatchNormWithGlobalNormalization BatchNormWithGlobalNormalizationGrad FusedBatchNorm "
+        "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 FusedBatchNormV2 "
+        "FusedBatchNormV3 LRN LRNGrad"
     ),
     "onednn": (
         "_MklBatchMatMul _MklBatchMatMulV2 _MklConjugateTranspose _MklEinsum _MklMatMul "

@@ -14,6 +14,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.kernels.array_namespace import channel_sums, in_float32
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -21,8 +22,8 @@ from cfgraph.ops.opdef.gradient_api import (
     reject_gradients,
     same_attrs,
 )
-from cfgraph.ops.opdef.op import Op, OpError, SameShape
-from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.op import ALL_NUMBERS, Op, OpError, SameShape, one_of
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 
 def batch_norm_gradient(
@@ -375,6 +376,125 @@ class FusedBatchNormGradV3(BatchNormalizationGradient):
     attrs = (
         _NARROW_TYPES + "U: {float32}, epsilon: float = 0.0001, " + _ATTRS_2D_3D + _TRAINING_ATTRS
     )
+
+
+class GlobalNormalization(Op, abstract=True):
+    """Normalization of a 4-D image by given moments, or its gradients; removed in version 9."""
+
+    attrs = f"{one_of(ALL_NUMBERS)}, variance_epsilon: float, scale_after_normalization: bool"
+    adapter = in_float32
+    # only float16, float32, and float64 have kernels in TensorFlow, and none for XLA
+    compilation = CompilerSupport(compiled=False)
+
+    @staticmethod
+    def image_and_channels(context: InferenceContext, vectors: int, like: int) -> tuple[Shape, Any]:
+        """The shape of the image, merged with that of input `like`, and of a moment."""
+        image = require_rank(context.inputs[0], 4)
+        if like:
+            image = image.merge(context.inputs[like])
+        assert image.dims is not None
+        channels = vector_shape(image.dims[3])
+        for moment in context.inputs[1 : 1 + vectors]:
+            channels = channels.merge(moment)
+        assert channels.dims is not None
+        return Shape((*image.dims[:3], channels.dims[0])), channels
+
+
+def _check_global_moments(x: Any, moments: Sequence[Any], other: Any) -> None:
+    """Raise OpError unless a float image of rank 4 has one moment of each kind per channel."""
+    if x.dtype.kind != "f":
+        raise OpError(f"no kernel for {x.dtype}")
+    if x.ndim != 4 or other.shape != x.shape:
+        raise OpError(f"input must be 4-dimensional {list(x.shape)} {list(other.shape)}")
+    if any(moment.shape != x.shape[3:] for moment in moments):
+        shapes = ", ".join(str(list(moment.shape)) for moment in moments)
+        raise OpError(f"moments of shapes {shapes} do not fit an image of {list(x.shape)}")
+
+
+class BatchNormWithGlobalNormalization(GlobalNormalization):
+    """Batch normalization of a 4-D image by given moments, of TensorFlow's first graphs."""
+
+    signature = "t: T, m: T, v: T, beta: T, gamma: T -> result: T"
+
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        variance_epsilon: float,
+        scale_after_normalization: bool,
+        /,
+        x: Any,
+        mean: Any,
+        variance: Any,
+        beta: Any,
+        gamma: Any,
+    ) -> Any:
+        _check_global_moments(x, (mean, variance, beta, gamma), x)
+        scale = 1 / xp.sqrt(variance + x.dtype.type(variance_epsilon))
+        return (x - mean) * (scale * gamma if scale_after_normalization else scale) + beta
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [cls.image_and_channels(context, 4, 0)[0]]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x, mean, variance, _, gamma = node.inputs
+        scaled = node.attr("scale_after_normalization")
+
+        def inverse() -> Output:
+            return g.Rsqrt(g.AddV2(variance, node.attr("variance_epsilon")))
+
+        def slope() -> Output:
+            return g.Mul(inverse(), gamma) if scaled else inverse()
+
+        def per_channel(v: Output) -> Output:
+            return g.Sum(v, int32_constant(g, [0, 1, 2]))
+
+        def moment() -> Output:
+            return per_channel(g.Mul(dy, g.Sub(x, mean)))
+
+        def by_variance() -> Output:
+            rate = g.Mul(g.Mul(slope(), g.Square(inverse())), -0.5)
+            return g.Mul(moment(), rate)
+
+        return (
+            lambda: g.Mul(dy, slope()),
+            lambda: g.Neg(g.Mul(per_channel(dy), slope())),
+            by_variance,
+            lambda: per_channel(dy),
+            (lambda: g.Mul(moment(), inverse())) if scaled else None,
+        )
+
+
+class BatchNormWithGlobalNormalizationGrad(GlobalNormalization):
+    """Gradients of BatchNormWithGlobalNormalization."""
+
+    signature = "t: T, m: T, v: T, gamma: T, backprop: T -> dx: T, dm: T, dv: T, db: T, dg: T"
+
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        variance_epsilon: float,
+        scale_after_normalization: bool,
+        /,
+        x: Any,
+        mean: Any,
+        variance: Any,
+        gamma: Any,
+        dy: Any,
+    ) -> Any:
+        _check_global_moments(x, (mean, variance, gamma), dy)
+        inverse = 1 / xp.sqrt(variance + x.dtype.type(variance_epsilon))
+        slope = inverse * gamma if scale_after_normalization else inverse
+        total, moment = channel_sums(xp, dy), channel_sums(xp, dy * (x - mean))
+        by_scale = moment * inverse if scale_after_normalization else xp.zeros_like(gamma)
+        by_variance = moment * slope * inverse * inverse / x.dtype.type(-2)
+        return dy * slope, -total * slope, by_variance, total, by_scale
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        image, channels = cls.image_and_channels(context, 3, 4)
+        return [image, *[channels] * 4]
 
 
 _LRN_ATTRS = (

@@ -223,6 +223,47 @@ NORMAL = [
     ),
     case("LRN", [some(3, 2, 7)], error=True),
 ]
+
+
+def moments(channels, kind, count):
+    """Vectors per channel, all positive, so that the second may be a variance."""
+    return [np.abs(some(channels)).astype(kind) + kind(0.5) for _ in range(count)]
+
+
+GLOBAL = [
+    *(
+        case(
+            f"BatchNormWithGlobalNormalization{end}",
+            [some(*shape, dtype=t), *moments(3, t, count), *back],
+            {"variance_epsilon": 0.01, "scale_after_normalization": scale},
+            rtol=2e-2 if t is F16 else 2e-5,
+            atol=5e-2 if t is F16 else 2e-5,
+        )
+        for t in (F32, F16, F64)
+        for scale in (True, False)
+        for shape in ((2, 3, 4, 3), (1, 1, 1, 3), (0, 2, 2, 3))
+        for end, count, back in (("", 4, []), ("Grad", 3, [some(*shape, dtype=t)]))
+    ),
+    *(
+        case(
+            "BatchNormWithGlobalNormalization",
+            inputs,
+            {"variance_epsilon": 0.01, "scale_after_normalization": True},
+            error=True,
+        )
+        for inputs in (
+            [some(2, 3), *moments(3, F32, 4)],
+            [some(2, 3, 4, 3), *moments(2, F32, 4)],
+            [np.ones((2, 3, 4, 3), I32), *[np.ones(3, I32)] * 4],
+        )
+    ),
+    case(
+        "BatchNormWithGlobalNormalizationGrad",
+        [some(2, 3, 4, 3), *moments(3, F32, 3), some(2, 3, 4)],
+        {"variance_epsilon": 0.01, "scale_after_normalization": True},
+        error=True,
+    ),
+]
 IMAGE = random.integers(0, 9, (2, 4, 5, 3))
 SIZES = ((8, 10), (2, 3), (4, 5), (1, 1), (7, 3))
 GRIDS = ({}, {"align_corners": True}, {"half_pixel_centers": True})
@@ -300,7 +341,7 @@ COLOURS = [
     case("AdjustSaturation", [PIXELS.reshape(2, 5, 3).astype(F32), F32(0.4)], rtol=1e-4, atol=1e-5),
     case("AdjustSaturation", [some(2, 5, 2), F32(0.4)], error=True),
 ]
-CASES = BIAS + SOFTMAX + CROSS + NORMAL + RESIZE + COLOURS
+CASES = BIAS + SOFTMAX + CROSS + NORMAL + GLOBAL + RESIZE + COLOURS
 
 
 def logits_and_shares(random, inputs):
@@ -333,7 +374,10 @@ BACK = [name.replace("Norm", "NormGrad") for name in NORMALIZATIONS]
 SMOOTH = {"SoftmaxCrossEntropyWithLogits": logits_and_shares}
 SMOOTH |= dict.fromkeys(BACK, moments_of_the_image)
 SMOOTH |= {"ResizeBilinear": (-1, 1), "AdjustHue": colours(1 / 6), "AdjustSaturation": colours(0.8)}
-OUR_SECOND = {"ResizeBilinear": "TensorFlow counts that of its gradient as unconnected"}
+OUR_SECOND = {
+    "ResizeBilinear": "TensorFlow counts that of its gradient as unconnected",
+    "BatchNormWithGlobalNormalization": "TensorFlow's is an op without one",
+}
 RESERVED = dict.fromkeys(NORMALIZATIONS, (1, 2, 3, 4)) | {"FusedBatchNormV3": (1, 2, 3, 4, 5)}
 RESERVED |= dict.fromkeys(BACK, (3, 4))
 NO_FORMULA = dict.fromkeys(NORMALIZATIONS, (3, 4))
@@ -354,5 +398,8 @@ OUR_GRADIENT = {
         "TensorFlow has none",
     ),
 }
-NO_GRADIENT = {"LRNGrad": "second order is not implemented"}
+NO_GRADIENT = {
+    "LRNGrad": "second order is not implemented",
+    "BatchNormWithGlobalNormalizationGrad": "it is only in graphs of TensorFlow's first versions",
+}
 NO_SECOND = {"LRN": "its gradient has none"}
