@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from cfgraph.ir import registry
+from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.op import Op, lookup
+from cfgraph.ops.opdef.shape_functions import InferenceContext
 from tests.ops import harness
 from tests.ops.harness import Case, assert_same, run_ours
 from tests.ops.test_ops import check, is_good, of_each_op
@@ -53,6 +55,27 @@ def test_involutive_ops_undo_themselves(cases: list[Case]) -> None:
         assert applied(item, applied(item, x)).tobytes() == x.tobytes()
 
     check(cases, undone)
+
+
+def test_a_transpose_that_undoes_another_returns_its_input() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    undone = 0
+    for first, second in itertools.product(itertools.permutations(range(3)), repeat=2):
+        perms = [harness.i32(*first), harness.i32(*(axis - 3 for axis in second))]
+        one = harness.case("Transpose", [x, perms[0]])
+        other = harness.case("Transpose", [run_ours(one)[0], perms[1]])
+        contexts = [
+            InferenceContext(
+                harness.node_of(item),
+                tuple(Shape(a.shape) for a in item.inputs),
+                item.inputs.__getitem__,
+            )
+            for item in (other, one)
+        ]
+        is_undone = lookup("Transpose").undoes(*contexts)
+        assert is_undone == np.array_equal(run_ours(other)[0], x)
+        undone += is_undone
+    assert undone == 6
 
 
 @of_each_op(lambda item: is_good(item) and bool(lookup(item.op).algebra.idempotent))

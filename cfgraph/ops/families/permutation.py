@@ -42,6 +42,17 @@ class Transpose(Op):
         perm, rank = static_ints(context, 1), context.inputs[0].rank
         return 0 if rank is not None and perm == [*range(rank)] else None
 
+    @classmethod
+    def undoes(cls, context: InferenceContext, argument: InferenceContext) -> bool:
+        first, second = static_ints(argument, 1), static_ints(context, 1)
+        rank = argument.inputs[0].rank
+        if rank is None or first is None or second is None or not len(first) == len(second) == rank:
+            return False
+        axes = range(-rank, rank)
+        return all(a in axes for a in first + second) and [
+            first[axis] % rank for axis in second
+        ] == [*range(rank)]
+
     function = staticmethod(_transpose)
 
     @staticmethod

@@ -188,6 +188,13 @@ class Op:
         return 0 if is_same and knows_values(context, 1) else None
 
     @classmethod
+    def undoes(cls, context: InferenceContext, argument: InferenceContext) -> bool:
+        """True if output 0 is, bit by bit, input 0 of the node of this op that makes input 0, as
+        far as static shapes and values show; both then cannot fail. Default: a fact.
+        """
+        return cls.algebra.involutive
+
+    @classmethod
     def keeps_static_shape(cls, context: InferenceContext) -> bool:
         """True if output 0 has the static shape of input 0, which is known."""
         shape = context.inputs[0]

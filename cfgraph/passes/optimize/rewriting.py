@@ -310,8 +310,11 @@ class RewriteContext:
                 todo.append(source)
         return True
 
-    def can_forward(self, node: Node, source: Output) -> bool:
-        """True if the readers of output 0 of a node may read `source`, of equal value, instead."""
+    def can_forward(self, node: Node, source: Output, undone: Node | None = None) -> bool:
+        """True if the readers of output 0 of a node may read `source`, of equal value, instead.
+
+        `undone` is a node between both that cannot fail.
+        """
         old = node.output()
         if node in self.protected or node in self.frozen or node.control_readers:
             return False
@@ -322,7 +325,10 @@ class RewriteContext:
             return False
         if node.device not in ("", source.node.device) or node.attrs.get(COLOCATION_ATTR):
             return False
-        dropped = [*(item.node for item in node.inputs if item != source), *node.controls]
+        passed = [node] if undone is None else [node, undone]
+        inputs = (item for between in passed for item in between.inputs)
+        dropped = [item.node for item in inputs if item != source and item.node is not undone]
+        dropped += [control for between in passed for control in between.controls]
         return self.has_same_liveness(old, source) and self.runs_before(dropped, source.node)
 
     # -- edits -----------------------------------------------------------------------------------
