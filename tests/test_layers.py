@@ -142,9 +142,9 @@ def faults(
             elif target == "commands" and layer != "commands":
                 yield f"{file}:{line}: nothing imports a command"
             elif inside and not is_late and layer != "commands":
-                yield f"{file}:{line}: {name} is imported inside a function"
+                yield f"{file}:{line}: {name} is imported inside a function without {LATE!r}"
         elif inside and not is_late and name.split(".")[0] not in HEAVY:
-            yield f"{file}:{line}: {name} is imported inside a function"
+            yield f"{file}:{line}: {name} is imported inside a function without {LATE!r}"
 
 
 def test_no_module_imports_from_above() -> None:

@@ -167,6 +167,19 @@ def strict(found: Any) -> Any:
     return made
 
 
+def test_the_schemas_are_those_of_the_reports(update: bool) -> None:
+    written = {
+        name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+        for name, schema in schemas().items()
+    }
+    files = {SCHEMAS / f"{name}.json": text for name, text in written.items()}
+    for file, text in files.items() if update else ():
+        file.write_text(text, encoding="utf-8")
+    outdated = [file.name for file, text in files.items() if file.read_text("utf-8") != text]
+    assert outdated == [], "`pytest --update tests/cli/test_schemas.py` writes them"
+    assert {*SCHEMAS.glob("*.json")} == {*files}
+
+
 @pytest.mark.parametrize("line", CASES)
 def test_a_document_is_as_its_schema_says(
     line: str, folder: Path, command: Any, monkeypatch: pytest.MonkeyPatch
@@ -179,19 +192,6 @@ def test_a_document_is_as_its_schema_says(
     errors = [jsonschema.exceptions.best_match([e]) for e in validator.iter_errors(found)]
     reported = [f"{error.json_path}: {error.message}" for error in errors]
     assert not reported, "the document is not what its report declares"
-
-
-def test_the_schemas_are_those_of_the_reports(update: bool) -> None:
-    written = {
-        name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-        for name, schema in schemas().items()
-    }
-    files = {SCHEMAS / f"{name}.json": text for name, text in written.items()}
-    for file, text in files.items() if update else ():
-        file.write_text(text, encoding="utf-8")
-    outdated = [file.name for file, text in files.items() if file.read_text("utf-8") != text]
-    assert outdated == [], "`pytest --update tests/cli/test_schemas.py` writes them"
-    assert {*SCHEMAS.glob("*.json")} == {*files}
 
 
 def test_a_member_that_no_schema_lists_is_found(command: Any, counter: Path) -> None:
