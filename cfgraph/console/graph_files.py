@@ -31,6 +31,7 @@ from cfgraph.ir.files import (
     unknown_suffix,
 )
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.node import node_name
 from cfgraph.ir.partition_folder import is_partition_folder
 from cfgraph.ir.serde.file_contents import file_pieces, file_size, read_graph_file
 from cfgraph.ir.serde.saved_model import (
@@ -243,6 +244,20 @@ def saved_model_folder(source: Source) -> str | None:
     if path.is_dir():
         return source.path
     return str(path.parent) if path.name.removesuffix(".gz") in SAVED_MODELS else None
+
+
+def saved_model_assets(source: Source) -> dict[str, str]:
+    """Return the paths of the assets of a SavedModel by the nodes that are fed with them.
+
+    A file outside of its folder of assets is none.
+    """
+    contents, folder = saved_model_contents(source), saved_model_folder(source)
+    if contents is None or folder is None:
+        return {}
+    assets = Path(folder, "assets")
+    paths = {node_name(asset.tensor): assets / asset.filename for asset in contents.assets}
+    inside = assets.resolve()
+    return {name: str(path) for name, path in paths.items() if inside in path.resolve().parents}
 
 
 def saved_variables_note(source: Source) -> str:

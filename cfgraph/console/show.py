@@ -16,6 +16,7 @@ from cfgraph.analysis.summary import (
     next_command,
     summarize,
 )
+from cfgraph.analysis.table_contents import TableContents, table_contents
 from cfgraph.cli.json_output import Artifact, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import OutputTable, Page, note, page, report_table, tab_separated
@@ -23,6 +24,7 @@ from cfgraph.console.documents import ModuleSummary, ValueReport
 from cfgraph.console.graph_files import (
     Source,
     read_graph,
+    saved_model_assets,
     saved_model_contents,
     saved_model_state_of,
     saved_variables_note,
@@ -60,6 +62,7 @@ from cfgraph.console.views.show_tables import (
     FrameRow,
     NodeRow,
     OpRow,
+    contents_table,
     partitions_table,
     routes_table,
 )
@@ -90,11 +93,13 @@ def print_summary(
     parts: Partitions | None,
     saved: SavedModelSummary | None,
     modules: Sequence[ModuleSummary] = (),
+    found_tables: Sequence[TableContents] = (),
 ) -> None:
     """Print a summary and the suggested next commands.
 
     `parts` is set for a partitioned graph, `saved` for a SavedModel, whose signatures replace the
-    likely inputs and outputs. `modules` are StableHLO modules.
+    likely inputs and outputs. `modules` are StableHLO modules, and
+    `found_tables` lookup tables.
     """
     out.heading(source.path, _counts_text(source, summary))
     if saved is not None:
@@ -110,6 +115,13 @@ def print_summary(
         _print_section(out, "functions", table)
     if modules:
         _print_section(out, "modules", modules_table(modules))
+    if found_tables:
+        detail = "empty until --init runs what fills them"
+        if saved is not None and saved.contents.initializer is not None:
+            detail = "a run fills them first"
+        elif all(table.filled_by is None for table in found_tables):
+            detail = "each lookup fails, as no node fills them"
+        _print_section(out, "tables", contents_table(found_tables), detail)
     if parts is not None:
         _print_section(out, "devices", partitions_table(parts))
         _print_section(out, "messages", routes_table(parts))
@@ -159,11 +171,11 @@ def _print_ops(out: Page, summary: Summary) -> None:
     out.items([f"{op} {count}" for op, count in summary.ops.items()])
 
 
-def _print_section(out: Page, title: str, table: OutputTable) -> None:
+def _print_section(out: Page, title: str, table: OutputTable, detail: str = "") -> None:
     out.line()
     hidden = len(table.rows) - MAX_LISTED
     shown = OutputTable(table.columns, table.rows[:MAX_LISTED], table.headings)
-    out.heading(title)
+    out.heading(title, detail)
     out.table(shown)
     if hidden > 0:
         out.line(f"  and {hidden} more", "dim")
@@ -322,6 +334,7 @@ class ShownSummary(Record):
     parts: Maybe[PartsReport]
     #: StableHLO modules, if there are any.
     modules: Maybe[Sequence[Annotated[ModuleSummary, "A StableHLO module that a node calls."]]]
+    tables: Maybe[Sequence[TableContents]]
     signatures: Maybe[Sequence[SignatureReport]]
     suggestions: Maybe[Sequence[str]]
     next: str  #: A command to type next.
@@ -432,6 +445,13 @@ class _ShowCommand:
         """The StableHLO modules of the graph and its functions, which are read on request."""
         return module_summaries(self.graph, reads=_MODULES in self.options.sections)
 
+    @cached_property
+    def tables(self) -> list[TableContents]:
+        """The lookup tables of the graph that are filled once."""
+        if not self.whole.is_analyzable:
+            return []
+        return table_contents(self.graph, saved_model_assets(self.source))
+
     def print(self) -> None:
         """Print or write what the options request."""
         options = self.options
@@ -532,6 +552,7 @@ class _ShowCommand:
                 self.summary,
                 None if parts is None else PartsReport(parts.parts, parts.routes),
                 self.modules or None,
+                self.tables or None,
                 None if saved is None else signature_reports(saved.contents),
                 None if saved is None else saved.commands,
                 self.next_command(),
@@ -554,7 +575,8 @@ class _ShowCommand:
         else:
             saved = self.saved
             commands = saved.commands if saved and saved.commands else [self.next_command()]
-            print_summary(out, self.source, self.summary, commands, self.parts, saved, self.modules)
+            more = self.modules, self.tables
+            print_summary(out, self.source, self.summary, commands, self.parts, saved, *more)
             if self.source.format == "saved_model":
                 note(saved_variables_note(self.source))
 

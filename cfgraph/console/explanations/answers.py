@@ -9,6 +9,7 @@ from cfgraph.analysis.explain import Explanation, UnconditionalWork
 from cfgraph.analysis.findings import Code
 from cfgraph.analysis.loops.loop_state import LoopStateVariable
 from cfgraph.analysis.message_pages import MessagePage
+from cfgraph.analysis.table_contents import TableContents
 from cfgraph.console.documents import CompilationReport, Module
 from cfgraph.reports import (
     Count,
@@ -102,6 +103,7 @@ class NodeReport(Explanation):
     function: Annotated[Maybe[FunctionResults], Keywords(additionalProperties=False)]
     source: Maybe[SourceLine]  #: With --source, the line of the Python file.
     module: Maybe[Module]
+    table: Maybe[TableContents]  #: The lookup table that it uses.
 
 
 class PairReport(Record):

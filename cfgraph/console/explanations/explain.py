@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -22,6 +22,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.loop_condition import loop_condition
 from cfgraph.analysis.loops.loop_state import VARIABLE_COLUMNS, LoopStateVariable, frame_variables
 from cfgraph.analysis.loops.while_loop import static_trip_count
+from cfgraph.analysis.table_contents import TableContents, contents_of_node
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
@@ -39,7 +40,12 @@ from cfgraph.console.explanations.answers import (
 )
 from cfgraph.console.explanations.explain_crossings import explain_crossings
 from cfgraph.console.feeds_in_functions import with_inner_feeds
-from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
+from cfgraph.console.graph_files import (
+    Source,
+    read_graph,
+    require_single_stdin,
+    saved_model_assets,
+)
 from cfgraph.console.node_names import NodeNames
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.views.loop_views import called_loop, complete_subject, is_loop
@@ -52,7 +58,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_implementation
 from cfgraph.ir.names import first_names
 from cfgraph.ir.role import Role
-from cfgraph.ir.units import format_duration
+from cfgraph.ir.units import format_count, format_duration
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
@@ -250,6 +256,7 @@ def _op_and_device(item: Item) -> tuple[str, str]:
 
 
 _MAX_NAMES: Final = 8
+_EMPTY: Final = "each lookup fails"
 # names of folded inputs
 _MAX_FOLDED: Final = 3
 
@@ -272,7 +279,8 @@ class NodeExplanation:
     predicate, although only one branch uses them. `implementation` is set for a call of a function
     with several implementations: the one that its device selects. `code` is the line of a Python
     file that computes it. `module` is set for a call of a StableHLO module, and `function` for a
-    node of a function: its name, and those of the results that the node computes.
+    node of a function: its name, and those of the results that the node computes. `table` is the
+    lookup table that the node uses.
     """
 
     facts: Explanation
@@ -283,6 +291,7 @@ class NodeExplanation:
     code: SourceLine | None = None
     module: ModuleExplanation | None = None
     function: FunctionResults | None = None
+    table: TableContents | None = None
 
     def report(self) -> NodeReport:
         """Return the member `node` of the document."""
@@ -294,6 +303,7 @@ class NodeExplanation:
             function=self.function,
             source=self.code,
             module=None if self.module is None else self.module.report(),
+            table=self.table,
         )
 
     def print(self, out: Page) -> None:
@@ -322,6 +332,8 @@ class NodeExplanation:
                 sides = {0: "if it is false", 1: "if it is true"}
                 serves = sides.get(side, f"on branch {side}")
                 yield "unconditional", names, f"always computed, but used only {serves}"
+        if self.table is not None:
+            yield from _table_rows(self.table)
         if self.code is not None:
             yield "source", f"{self.code.path}:{self.code.line}", self.code.text
         if self.outcome is not None:
@@ -356,7 +368,8 @@ def explain_subject(
     names = signature_names(source, inputs.signature, inputs.variables)
     runs = make_runs and make_runs(*with_inner_feeds(source, names, inputs)[:2])
     subject = complete_subject(names, subject)
-    explained = _explain(names.nodes, subject, runs, full, find_line)
+    assets = saved_model_assets(source)
+    explained = _explain(names.nodes, subject, runs, full, find_line, assets)
     print_explanation(source, *explained, json=json, color=color)
 
 
@@ -378,6 +391,7 @@ def _explain(
     runs: ExplainedRuns | None,
     full: bool,
     find_line: LineFinder | None,
+    assets: Mapping[str, str],
 ) -> tuple[str, PrintedAnswer]:
     graph = names.graph
     if is_loop(graph, subject):
@@ -408,8 +422,20 @@ def _explain(
     called = called_implementation(graph, node)
     code = None if find_line is None else find_line(graph, node)
     function = FunctionResults(view.name, view.results_of(node)) if view.name else None
-    explained = NodeExplanation(facts, unconditional, outcome, full, called, code, module, function)
+    table = None if view.name else contents_of_node(graph, node, assets)
+    explained = NodeExplanation(
+        facts, unconditional, outcome, full, called, code, module, function, table
+    )
     return "node", explained
+
+
+def _table_rows(table: TableContents) -> Iterator[tuple[str, str, str]]:
+    """The facts about a lookup table."""
+    rows = "" if table.rows is None else f", {format_count(table.rows, 'row')}"
+    first = ", ".join(table.first) + ", …" * (len(table.first) < (table.rows or 0))
+    yield "table", table.table, f"{table.type}{rows}" + (f": {first}" if table.first else "")
+    source = f"from {table.file}" if table.file else ""
+    yield "filled by", table.filled_by or "nothing", source if table.filled_by else _EMPTY
 
 
 def _unconditional_work(graph: Graph, node: Node) -> UnconditionalWork | None:

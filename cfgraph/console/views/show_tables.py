@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from cfgraph.analysis.summary import (
     Summary,
     op_support,
 )
+from cfgraph.analysis.table_contents import TableContents
 from cfgraph.cli.output import OutputTable, Styled, report_table
 from cfgraph.console.views.node_facts import output_types
 from cfgraph.console.views.selection import GraphView, NodeSelection
@@ -212,6 +214,20 @@ def device_rows(summary: Summary) -> list[DeviceRow]:
 def devices_table(summary: Summary) -> OutputTable:
     """Return the number of nodes per requested device."""
     return report_table(DeviceRow, device_rows(summary), "device", "nodes")
+
+
+def contents_table(tables: Iterable[TableContents]) -> OutputTable:
+    """Return one row per lookup table: its rows, and the node that fills it."""
+    names = ("table", "type", "rows", "first", "filled_by", "file")
+    rows = [
+        replace(
+            table,
+            filled_by=table.filled_by or "nothing",
+            file=table.file and posixpath.basename(table.file),
+        )
+        for table in tables
+    ]
+    return report_table(TableContents, rows, *names)
 
 
 def endpoints_table(endpoints: Iterable[Endpoint]) -> OutputTable:
