@@ -75,7 +75,8 @@ class Session:
     `xla`, XLA compiles clusters of nodes, also whole loops and conditionals, per input signature
     (with `lazy` when a signature is seen a second time); floats agree within the tolerance of the
     dtype. With `auto` and jax, a run that the session repeats for longer than XLA would compile
-    moves to XLA if that is faster; limited and observed runs do not. `tier_choice` has the times.
+    moves to XLA if that is faster, also one on a GPU with jax for CUDA; limited and observed runs
+    do not. `tier_choice` has the times.
     `compiled` computes the same bits in each run. Clusters in the graph run by XLA with `xla`, by
     NumPy with `compiled`, else by XLA if large. `jit` and `regions` are deprecated.
 

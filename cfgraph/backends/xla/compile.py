@@ -41,6 +41,8 @@ from cfgraph.ops.kernels.array_namespace import collected_checks
 from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
 from cfgraph.runtime.straight_line import is_known
 
+# its fusions of products end the process for some convolutions
+_ON_GPU: Final = {"xla_gpu_enable_triton_gemm": False}
 # of the words of streams, after the keys
 _COUNTER_ROWS: Final = 2
 
@@ -104,7 +106,8 @@ class TraceableFunction:
     ) -> CompiledFunction:
         with self.explained_failures(), xla_context():
             trace = FunctionTrace(self, inputs, lengths)
-            call = load_jax().jit(trace.run)
+            on_host = isinstance(self.transfer, HostTransfer)
+            call = load_jax().jit(trace.run, compiler_options=None if on_host else _ON_GPU)
             return CompiledFunction(trace.layout, _InContext(call), inputs, self.transfer)
 
     @contextmanager

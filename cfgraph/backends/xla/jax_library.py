@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cfgraph.errors import Unsupported, install_hint
 
+_CUDA_VERSIONS: Final = (12, 13)
 _DRIVERS: Final = {"win32": "nvcuda.dll"}
 
 
@@ -34,6 +35,11 @@ def has_gpu() -> bool:
 def has_jax() -> bool:
     """True if the extra `xla` is installed."""
     return find_spec("jax") is not None
+
+
+def has_jax_cuda() -> bool:
+    """True if a plugin of jax for CUDA is installed."""
+    return any(find_spec(f"jax_cuda{version}_plugin") for version in _CUDA_VERSIONS)
 
 
 def require_jax() -> None:

@@ -13,6 +13,9 @@ code of a process may take longer than before.
 
 A session with a cache stores that a run moved to XLA, and how long it took to start: a later
 process, which finds the executable there, moves as soon as that is paid once.
+
+On a real GPU the token executor is in the place of generated code, and the run that begins the
+trial compiles, since the streams of a GPU belong to a thread.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.backends.xla.background import BACKGROUND, Job
-from cfgraph.backends.xla.jax_library import has_jax
+from cfgraph.backends.xla.jax_library import has_jax, has_jax_cuda
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Node
@@ -73,6 +76,9 @@ _MAX_COMPILING_RUNS: Final = 3
 _MAX_MISSES: Final = 3
 # fraction of the nodes of a run that may remain outside of clusters
 MOST_REMAINING: Final = 0.5
+# what runs before XLA, on the host and on GPUs
+GENERATED_CODE: Final = "generated code"
+ON_CUPY: Final = "CuPy"
 # combinations of feed shapes of a run that may move to XLA
 _MAX_SHAPES: Final = 8
 
@@ -135,7 +141,7 @@ class RepeatedRun:
     """Times and phase of one run with feeds of the same shapes.
 
     `estimate` is the seconds that compiling takes, unless the `entry` of a cache has them.
-    `start_plan` starts to plan it for XLA.
+    `start_plan` starts to plan it for XLA. The `alternative` runs it until then.
     """
 
     def __init__(
@@ -143,7 +149,9 @@ class RepeatedRun:
         estimate: float,
         entry: CacheEntry | None = None,
         start_plan: Callable[[], Job[Any]] | None = None,
+        alternative: str = GENERATED_CODE,
     ) -> None:
+        self._alternative = alternative
         self._entry, self._start_plan = entry, start_plan
         stored = None if entry is None else _stored_seconds(entry)
         self.has_moved_before = stored is not None
@@ -280,8 +288,8 @@ class RepeatedRun:
 
     @property
     def _times(self) -> str:
-        generated = _duration(self.compared.least)
-        return f"{_duration(self.xla.least)} a run, generated code {generated}"
+        other = _duration(self.compared.least)
+        return f"{_duration(self.xla.least)} a run, {self._alternative} {other}"
 
     def __str__(self) -> str:
         compiled = f"compiled in {_duration(self.compile_seconds)}"
@@ -295,7 +303,7 @@ class RepeatedRun:
             case Phase.COMPILING:
                 return "XLA compiles in a process of its own"
             case Phase.TRIAL:
-                return f"XLA {compiled}, and is compared with generated code"
+                return f"XLA {compiled}, and is compared with {self._alternative}"
             case Phase.XLA:
                 return f"XLA {compiled}, and takes {self._times}"
         return f"XLA is not used: {self.reason}"
@@ -322,7 +330,10 @@ def _fed_shape(value: Any) -> Any:
 class XlaTier:
     """The repeated runs of one fetch-set, by the shapes of the feeds; `entry` has its code."""
 
-    is_installed = staticmethod(has_jax)
+    @staticmethod
+    def is_installed(run: PlannedRun) -> bool:
+        """True if jax is installed; for a run on GPUs, with CUDA."""
+        return has_jax() and (run.compiled is not None or has_jax_cuda())
 
     def __init__(
         self,
@@ -363,7 +374,9 @@ class XlaTier:
             entry = self._entry
             if entry is not None:
                 entry = replace(entry, parts=(*entry.parts, "xla", shapes))
-            made = RepeatedRun(self.estimate, entry, self._start_plan)
+            is_compiled = self._generated.compiled is not None
+            alternative = GENERATED_CODE if is_compiled else ON_CUPY
+            made = RepeatedRun(self.estimate, entry, self._start_plan, alternative)
             run = self._runs.setdefault(shapes, made)
         return run
 
@@ -379,7 +392,7 @@ class XlaTier:
         return (self._planned or self._start_plan()).result()
 
     def _plan(self, valued: Collection[Any]) -> tuple[PlannedRun, ClusterRunner]:
-        """Plan the run of generated code again, with clusters, where variables have values.
+        """Plan the run again, with clusters, where variables have values.
 
         Its errors are explained by the same token executor. Raises Unsupported with the reason if
         XLA compiles too little of it, or a variable has no value: clusters may read it although the
@@ -393,18 +406,22 @@ class XlaTier:
             if variable_key(node) not in valued:
                 message = f"the variable {node.name} has no value"
                 raise Unsupported(message)
+        is_compiled = generated.compiled is not None  # else the streams of a GPU compile
         clusters = ClusterRunner(
-            "xla", prefixes_errors=False, compiles_later=True, cache=self._cache
+            "xla", prefixes_errors=False, compiles_later=is_compiled, cache=self._cache
         )
         with paused_gc():  # a full collection would stop the runs beside it
-            run = plan_run(spec, replace(self._config, jit="xla", regions=True), clusters, "")
+            config = replace(self._config, jit="xla", regions=True)
+            run = plan_run(spec, config, clusters, generated.fallback)
         remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)
         compiled, original = run.compiled, generated.compiled
-        if compiled is None or original is None:
+        if compiled is None and is_compiled:
             raise Unsupported(run.fallback)
         if remaining > MOST_REMAINING * count:
             message = f"{remaining} of {count} nodes remain outside of clusters"
             raise Unsupported(message)
+        if compiled is None or original is None:
+            return run, clusters
         repeatable = original.is_repeatable
         needs_tokens = compiled.code.may_be_dead and not repeatable
         compiled = replace(compiled, is_repeatable=repeatable, needs_tokens_for_dead=needs_tokens)

@@ -179,8 +179,8 @@ class TierRun(Protocol):
 class Tier(Protocol):
     """A faster engine of one fetch-set, to which a run that is repeated may move.
 
-    `generated` is the run as generated code, and `entry` has its code in a `cache`. The session has
-    the variables in `state`.
+    `generated` is the run as generated code, or on GPUs as tokens run it, and `entry` has its code
+    in a `cache`. The session has the variables in `state`.
     """
 
     def __init__(
@@ -194,8 +194,8 @@ class Tier(Protocol):
     ) -> None: ...
 
     @staticmethod
-    def is_installed() -> bool:
-        """True if its library is installed."""
+    def is_installed(run: PlannedRun) -> bool:
+        """True if its library is installed, for the devices of a run."""
 
     @property
     def may_run(self) -> bool:

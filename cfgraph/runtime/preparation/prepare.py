@@ -38,7 +38,7 @@ from cfgraph.runtime.engine.plan import (
     make_plans,
 )
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE
-from cfgraph.runtime.preparation.run_config import RunConfig
+from cfgraph.runtime.preparation.run_config import ON_GPUS, RunConfig
 from cfgraph.runtime.preparation.run_names import recluster_run
 from cfgraph.runtime.preparation.run_passes import (
     assign_devices,
@@ -232,7 +232,7 @@ def _plan_run(
     token_plans = TokenPlans(lambda: (spec, plans))
     devices = {plan.device for plan in plans} - {DEFAULT_DEVICE}
     if not token_reason and any(map(is_gpu, devices)):
-        token_reason = "devices are GPUs"
+        token_reason = ON_GPUS
     if token_reason or not is_local:
         return PlannedRun(spec, plans, token_plans, None, token_reason)
     compiled, token_reason = _compiled(spec, plans, config, entry=entry)

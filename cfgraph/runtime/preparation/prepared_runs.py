@@ -23,7 +23,7 @@ from cfgraph.runtime.memory.accounting import DeviceMemory
 from cfgraph.runtime.preparation.engines import Tier, TierRun, device_backends
 from cfgraph.runtime.preparation.executors import Executors
 from cfgraph.runtime.preparation.prepare import PlannedRun, plan_run
-from cfgraph.runtime.preparation.run_config import RunConfig
+from cfgraph.runtime.preparation.run_config import ON_GPUS, RunConfig
 from cfgraph.runtime.preparation.run_names import inline_partly_needed
 from cfgraph.runtime.run_executor import ExecutorReport, RunExecutor
 from cfgraph.runtime.trace.events import Observer
@@ -98,7 +98,7 @@ class PreparedRun:
         """The first tier that is installed, or None."""
         for name in extension_names(TIER):
             tier: type[Tier] = extension(TIER, name)
-            if tier.is_installed():
+            if tier.is_installed(self.run):
                 executors, cache = self.executors, self.clusters.cache
                 config, state = executors.config, executors.state
                 return tier(spec, config, self.run, state, cache, self.entry)
@@ -394,7 +394,8 @@ class PreparedRuns:
         prepared = PreparedRun(
             run, self._executors, fed_fetches, guard, self.clusters, threads, entry
         )
-        if run.compiled is not None and self._may_use_tier and not spec.groups:
+        is_movable = run.compiled is not None or (run.fallback == ON_GPUS and self._is_on_device)
+        if is_movable and self._may_use_tier and not spec.groups:
             prepared.tier_spec = spec
         return prepared
 
@@ -402,8 +403,12 @@ class PreparedRuns:
     def _is_exclusive(self) -> bool:
         """True if runs wait for each other: they count memory, or may use a real device."""
         engine, config = self._executors.engine, self._config
-        if config.memory is not None or engine.is_exclusive:
-            return True
+        return config.memory is not None or engine.is_exclusive or self._is_on_device
+
+    @property
+    def _is_on_device(self) -> bool:
+        """True if runs may use a real device."""
+        engine, config = self._executors.engine, self._config
         backends = device_backends(config.devices or named_devices(self._graph))
         return not engine.simulates and any(backend.is_real(config) for backend in backends)
 

@@ -27,6 +27,8 @@ from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.trace.events import Observer
 
 SCHEDULES: Final = ("fifo", "random")
+# a reason why the token executor runs a run, which may still move to a tier
+ON_GPUS: Final = "devices are GPUs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class RunConfig:
             return engine_reason
         if self.memory is not None:
             return "memory is counted"
-        return "devices are GPUs" if any(map(is_gpu, self.devices)) else ""
+        return ON_GPUS if any(map(is_gpu, self.devices)) else ""
 
 
 class StepOptions(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,8 @@ from cfgraph.backends.gpu import kernels
 from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.backends.gpu.kernels import GpuTarget
 from cfgraph.backends.gpu.stream import DeviceCopy
+from cfgraph.backends.xla import tier
+from cfgraph.backends.xla.background import BACKGROUND, Job
 from cfgraph.backends.xla.jax_library import has_jax, load_jax
 from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.errors import Unsupported
@@ -227,6 +231,61 @@ def test_all_fetches_are_on_their_way_before_the_first_is_awaited(
     y, z, t, again = session.run(["y:0", "z:0", "t:0", "y:0"])
     assert [*y, *z, *t, *again] == [9, 9, 12, 12, -12, -12, 9, 9]
     assert awaited[0] >= 3
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling takes no time, and XLA is always worth it."""
+
+    def start(work: Callable[[], Any]) -> Job[Any]:
+        job = Job(work)
+        job.run()
+        return job
+
+    monkeypatch.setattr(BACKGROUND, "start", start)
+    monkeypatch.setattr(tier, "compile_seconds", lambda nodes: 0.0)
+    monkeypatch.setattr(tier, "_START_PROCESS", 0.0)
+    monkeypatch.setattr(tier, "_WORTH", 1e9)
+    monkeypatch.setattr(tier, "_TRIAL_RUNS", 2)
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared", "at_once")
+@pytest.mark.parametrize("has_cuda", [True, False])
+def test_repeated_loops_on_a_card_move_to_xla_if_jax_has_cuda(
+    has_cuda: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tier, "has_jax_cuda", lambda: has_cuda)
+    work, graph = LSTM["lstm.pb"], cfgraph.load(GRAPHS / "lstm.pb")
+    want = cfgraph.Session(graph).run(work.fetches, work.feeds)
+    session = cfgraph.Session(graph, devices="gpu:0", gpu=GpuContext(library))
+    for _ in range(12):
+        for one, other in zip(session.run(work.fetches, work.feeds), want, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert session.tier_choice.startswith("XLA compiled in ") == has_cuda
+    assert session.report("gpu").kind == "real"
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared", "at_once")
+def test_variables_of_a_card_move_to_xla_with_their_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tier, "has_jax_cuda", lambda: True)
+    names = ["z", *(f"a{number}" for number in range(9))]
+    chain = [f"{b} = AddV2({a}, read_u) {{T=float32}}\n" for a, b in pairwise(names)]
+    update = "double = AssignAddVariableOp(w, a8) {dtype=float32}\n"
+    graph = cfgraph.loads(VARIABLES + "".join([*chain, update]).encode(), "graph")
+    sessions = [
+        cfgraph.Session(graph, **options)
+        for options in ({"engine": "tokens"}, {"devices": "gpu:0", "gpu": GpuContext(library)})
+    ]
+    for session in sessions:
+        session.run(targets=["set_u", "set_v", "set_w"], feeds={"x:0": np.full(2, 3, np.float32)})
+    for _ in range(12):
+        want, got = (session.run(["a8:0"], targets=["double"]) for session in sessions)
+        np.testing.assert_array_equal(want, got)
+    assert "XLA compiled in" in sessions[1].tier_choice
 
 
 def test_memory_of_jax_is_kept_until_the_kernels_that_read_it_have_run(
