@@ -213,10 +213,12 @@ class ExecutionError(CfgraphError):
 class ProcessLost(ExecutionError):
     """A child process that ended, or gave no answer, while it worked on a part of a graph.
 
-    One that `is_silent` would be no sooner done a second time.
+    One that `is_silent` would be no sooner done a second time. `failed_check` is what one printed
+    that a check of a C++ library ended: the check, and the calls around it.
     """
 
     is_silent: bool = False
+    failed_check: str = ""
 
 
 class WorkerLost(ExecutionError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import re
 import resource
 import select
 import signal
@@ -46,6 +47,8 @@ _PERIOD_SECONDS: Final = 0.05
 OWN_BYTES: Final = 256 << 20
 _LOG_BYTES: Final = 1 << 16
 _MAX_LINE: Final = 300
+# how a fatal line of absl begins: date, time, and thread
+_FATAL: Final = re.compile(r"F\d{4} [\d:.]+ +\d+ ")
 _IDLE_PROCESSES: Final = 2
 # the priority of a process that yields
 _YIELDING: Final = 10
@@ -219,10 +222,12 @@ class ChildProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_SECONDS)
         status = self._process.returncode
-        lines = last_lines(self._drain_log(), 1)
+        log = self._drain_log()
         self.close()
         ending = "closed its connection" if status is None else f"ended: {status_text(status)}"
-        return self._error(": ".join([ending, *lines]))
+        error = self._error(": ".join([ending, *last_lines(log, 1)]))
+        error.failed_check = "\n".join(_failed_check(_lines(log)))
+        return error
 
     def _drain_log(self) -> bytes:
         """Read what the process has printed since the last request, at most a full pipe."""
@@ -386,6 +391,17 @@ def status_text(status: int) -> str:
 
 
 def last_lines(log: bytes, count: int) -> list[str]:
-    """The last lines that a process printed."""
+    """The last lines that a process printed, or the first ones of a check of C++ that failed."""
+    lines = _lines(log)
+    return _failed_check(lines)[:count] or lines[-count:]
+
+
+def _lines(log: bytes) -> list[str]:
     lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines()]
-    return [line[:_MAX_LINE] for line in lines if line][-count:]
+    return [line[:_MAX_LINE] for line in lines if line]
+
+
+def _failed_check(lines: Sequence[str]) -> list[str]:
+    """The lines from a failed check on, without its time and thread: a trace of calls follows."""
+    failed = [index for index, line in enumerate(lines) if _FATAL.match(line)]
+    return [_FATAL.sub("", line) for line in lines[failed[-1] :]] if failed else []

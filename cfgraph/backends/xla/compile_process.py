@@ -344,7 +344,7 @@ def _checked_answer(request: CompileRequest) -> ProcessMessage:
     try:
         answer = _send(request, {})
     except ProcessLost as error:
-        if _FUSION not in error.message.lower():
+        if _FUSION not in f"{error.message} {error.failed_check}".lower():
             raise
         answer = _send(request, _WITHOUT_FUSION)
     if lacking := answer.header.get("lacking"):

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from cfgraph.backends.xla import compile_program
 from tests.processes.misbehaving_program import FAULTS, take_memory
 
@@ -23,10 +25,28 @@ STEPS = {
 }
 
 
+# as absl prints it
+FAILED_CHECK = """\
+F1127 07:45:16.760610   30039 hlo_instruction.cc:843] Check failed: planted
+*** Check failure stack trace: ***
+    @     0x7fbee7440634  absl::log_internal::LogMessage::SendToLog()
+    @     0x7fbee322cc4c  xla::HloInstruction::CloneWithNewOperands()
+    @     0x7fbeedb59243  xla::InstructionFusion::RunImpl()
+    @     0x7fbef6158ba3  PyObject_Vectorcall
+"""
+
+
 def abort_in_fusion() -> None:
-    sys.stderr.write("F0000 instruction_fusion.cc:12] Check failed: planted\n")
+    sys.stderr.write(FAILED_CHECK)
     sys.stderr.flush()
     os.abort()
+
+
+def fail_a_check() -> None:
+    from jaxlib import xla_client
+
+    shape = xla_client.Shape.array_shape(np.dtype("float32"), (2,))
+    shape.tuple_shapes()  # of no tuple: jaxlib ends the process
 
 
 KINDS: dict[str, Callable[[], Any]] = {
@@ -35,6 +55,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "memory": lambda: [take_memory() for _ in range(8)],
     "kill": lambda: signal.raise_signal(signal.SIGKILL),
     "fusion": abort_in_fusion,
+    "failed check": fail_a_check,
 }
 
 

@@ -35,6 +35,7 @@ __all__ = ["folder"]
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
 
 ENDINGS = {
+    "failed check": "] Check failed: ",
     "abort": "ended: SIGABRT: Check failed: planted",
     "exit without an error": "ended: exit status 0",
     "segfault": "ended: SIGSEGV",
