@@ -263,3 +263,29 @@ def test_a_list_of_lists_is_rejected() -> None:
     b.TensorListStack(first, b.const(-1), element_dtype="float32", name="y")
     reasons = checked_rejections(lowered_subgraph(b, "y"), ["y"], {"n": np.int32(3)})
     assert "list" in reasons.values()
+
+
+def test_a_growing_array_is_a_list_that_grows() -> None:
+    b = Builder()
+    n = b.placeholder("n", "int32", [])
+    handle, flow = b.TensorArrayV3(1, dtype="float32", element_shape=[2], dynamic_size=True)
+
+    def write(i: Output, f: Output) -> Output:
+        return b.TensorArrayWriteV3(handle, i * 2, row(b, i), f)
+
+    after = flow_loop(b, n, flow, write)
+    size = b.TensorArraySizeV3(handle, after, name="size")
+    b.TensorArrayGatherV3(handle, b.Range(0, size, 1), after, dtype="float32", name="all")
+    graph = lowered_subgraph(b, "all", "size")
+    for count in (1, 3):
+        assert checked_rejections(graph, ["all", "size"], {"n": count}) == {}
+
+
+def test_all_of_a_growing_array_is_not_as_much_as_at_first() -> None:
+    b = Builder()
+    n = b.placeholder("n", "int32", [])
+    handle, flow = b.TensorArrayV3(1, dtype="float32", element_shape=[2], dynamic_size=True)
+    after = flow_loop(b, n, flow, lambda i, f: b.TensorArrayWriteV3(handle, i, row(b, i), f))
+    b.TensorArrayGatherV3(handle, b.Range(0, 1, 1), after, dtype="float32", name="first")
+    graph = lowered_subgraph(b, "first")
+    assert checked_rejections(graph, ["first"], {"n": 3}) == {}

@@ -173,6 +173,8 @@ class _Judge:
         calls, definition = function_calls(op), lookup(op)
         if calls.kind == "case" and len(calls.named_in(node.attrs)) > 1:
             return "refused", "no converter has a Case", FUNCTIONALIZE
+        if self.converter.static_elements and node.attrs.get("resize_if_index_out_of_bounds"):
+            return "refused", "a list that grows", None
         if calls.kind or op in self.converter.converts:
             return None
         family = definition.__module__.rpartition(".")[2] if definition else ""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import cfgraph
 from cfgraph.integrations.converters import convert_check
 from cfgraph.integrations.tensorflow.processes import PROGRAM, ModePool
 from tests.integrations.converters.test_convert_check import MERGE_OF_THREE
@@ -135,3 +136,74 @@ def test_a_conditional_in_a_loop_converts_to_onnx(
     assert done.code == 0
     assert "the converted model agrees: logits:0" in done.out
     assert done.lines[-1] == "verdict: converts; its model computes the values of the graph"
+
+
+@pytest.fixture
+def nested_loops(fixtures: Path) -> cfgraph.Graph:
+    """Two loops, whose body writes to an array that grows in a conditional."""
+    return cfgraph.load(fixtures / "converters" / "growing_array_in_nested_loops.pb")
+
+
+NESTED = ("--feed=m=[[1,-1,2],[-3,4,5]]", "--feed=n=4", "--feed=values=[1,2,8]")
+
+
+def functional(command: Any, graph: Path, result: Path, *fetches: str) -> Any:
+    options = [f"--fetch={name}" for name in fetches]
+    return command("functionalize", graph, *options, "--target=converter", "--strict", "-o", result)
+
+
+def test_an_array_that_grows_in_nested_loops_is_a_list(
+    nested_loops: cfgraph.Graph, command: Any, tmp_path: Path
+) -> None:
+    cfgraph.save(nested_loops, tmp_path / "loops.pb")
+    assert functional(command, tmp_path / "loops.pb", tmp_path / "f.pb", "out", "count").code == 0
+    result = cfgraph.load(tmp_path / "f.pb")
+    feeds = {"m": [[1.0, -1.0, 2.0], [-3.0, 4.0, 5.0]], "n": 4, "values": [1.0, 2.0, 8.0]}
+    with cfgraph.Session(result) as session:
+        out, count = session.run(["out", "count"], feeds)
+    assert (out.tolist(), count) == ([1, 16, 8, 40], 4)
+    assert b"TensorArrayV3" not in cfgraph.dumps(result)
+    refused = command("convert-check", tmp_path / "f.pb", "--for=lite", "--fetch=out", "--no-run")
+    assert "a list that grows" in refused.out
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+def test_an_array_of_fixed_size_in_nested_loops_converts_to_lite(
+    nested_loops: cfgraph.Graph, command: Any, tmp_path: Path
+) -> None:
+    for module in convert_check.MODULES["lite"]:
+        pytest.importorskip(module, reason="needs the extra `converters`")
+    array = nested_loops["TensorArray"]
+    nested_loops.set_attr(array, "dynamic_size", value=False)
+    nested_loops.set_input(array, 0, nested_loops["n"].output())
+    cfgraph.save(nested_loops, tmp_path / "loops.pb")
+    assert functional(command, tmp_path / "loops.pb", tmp_path / "f.pb", "out", "count").code == 0
+    options = ("--for=lite", "--fetch=out", "--fetch=count", "--cases=1", "--run-timeout=600")
+    done = command("convert-check", tmp_path / "f.pb", *options, *NESTED)
+    assert "the converted model agrees: out:0, count:0" in done.out
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+@pytest.mark.parametrize(
+    ("target", "verdict"),
+    [
+        ("lite", "the converted model agrees: sums:0, doubles:0, steps:0"),
+        # tf2onnx leaves out the rows that the loop does not write
+        ("onnx", "the converted model differs: sums:0: the shape is [2,3], expected [4,3]"),
+    ],
+)
+def test_rows_that_a_loop_with_a_break_does_not_write(
+    target: str, verdict: str, command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    for module in convert_check.MODULES[target]:
+        pytest.importorskip(module, reason="needs the extra `converters`")
+    graph = fixtures / "converters" / "two_arrays_and_a_break.pb"
+    fetches = ("sums", "doubles", "steps")
+    assert functional(command, graph, tmp_path / "f.pb", *fetches).code == 0
+    feeds = ("--feed=x=[[1,2,3],[4,5,6],[7,8,9],[1,1,1]]", "--feed=limit=20")
+    options = (f"--for={target}", "--cases=1", "--run-timeout=600")
+    names = [f"--fetch={name}" for name in fetches]
+    done = command("convert-check", tmp_path / "f.pb", *options, *feeds, *names)
+    assert verdict in done.out

@@ -15,10 +15,15 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.op import is_identity, role_of
 
 
-def unchanged_handle_uses(handle: Output) -> tuple[list[Use], list[Node]]:
-    """Return the uses of a handle, and the Identities and constant Enters that forward it."""
-    uses, handles = handle_uses(handle, _unchanged_outputs)
-    return uses, [tensor.node for tensor in handles[1:]]
+def unchanged_handle_uses(
+    handle: Output, *, in_branches: bool = False
+) -> tuple[list[Use], list[Node]]:
+    """Return the uses of a handle, and the Identities and constant Enters that forward it.
+
+    With `in_branches`, also Switches, behind which uses may be dead where the handle is live.
+    """
+    uses, handles = handle_uses(handle, _branch_outputs if in_branches else _unchanged_outputs)
+    return uses, list(dict.fromkeys(tensor.node for tensor in handles[1:]))
 
 
 def detach_handle(
@@ -68,7 +73,7 @@ def _is_still_read(use: Use, needed: set[Node], removed: set[Node]) -> bool:
 def _forward_size(graph: Graph, node: Node, size: Node | None) -> None:
     if size is not None:
         graph.set_input(node, 0, size.output())
-    if role_of(node) is Role.ENTER:
+    if role_of(node) in (Role.ENTER, Role.SWITCH):
         graph.set_attr(node, "T", int32)
     else:
         graph.set_op(node, "Identity", {"T": int32})
@@ -80,6 +85,13 @@ def _unchanged_outputs(node: Node, slot: int) -> list[Output]:
     if len(node.inputs) != 1 or not (is_constant or is_identity(node)):
         return []
     return [node.output()]
+
+
+def _branch_outputs(node: Node, slot: int) -> list[Output]:
+    """The outputs of a Switch, or what forwards its input otherwise."""
+    if role_of(node) is Role.SWITCH and slot == 0:
+        return [node.output(0), node.output(1)]
+    return _unchanged_outputs(node, slot)
 
 
 def anchored_constant(graph: Graph, reader: Node, anchor: Node, name: str, value: object) -> Node:

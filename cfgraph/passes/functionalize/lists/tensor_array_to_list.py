@@ -4,7 +4,8 @@
                   ──flow────▶ Write ──flow──▶ …     the list itself takes the place of the flow
 
 A TensorArray written only by one scatter of all its elements becomes the list of the slices of the
-scattered tensor. The flow must be linear, so that a list on it contains all writes:
+scattered tensor. A list grows where the TensorArray does. The flow must be linear, so that a list
+on it contains all writes:
 
     ──▶ Write ──▶ Write ──▶ Read        a chain, or the two sides of a Switch
     ──▶ Write                           a fork: a reader next to a writer must not influence what
@@ -46,6 +47,7 @@ from cfgraph.passes.functionalize.report import region_rejected
 
 _FLOW_PORT: Final = 1
 _LENGTH_OP: Final = "TensorListLength"
+_SET_OP: Final = "TensorListSetItem"
 _WRITE_OPS: Final = (TensorArrayWriteV3, TensorArrayScatterV3)
 _SUPPORTED_OPS: Final = (
     TensorArrayReadV3,
@@ -83,17 +85,16 @@ def tensor_array_use(
 ) -> TensorArrayUse:
     """Return the uses of a TensorArray; raise RegionRejected if it cannot be a list."""
     use = TensorArrayUse(array)
-    if array.attr("dynamic_size"):
-        raise region_rejected("list", f"the size of {array.name} is not fixed", node=array.name)
     if array.attr("dtype").kind not in NUMERIC_KINDS:
         text = f"{array.name} contains {array.attr('dtype')}"
         raise region_rejected("list", text, node=array.name)
-    uses, use.handles = unchanged_handle_uses(array.output())
+    uses, use.handles = unchanged_handle_uses(array.output(), in_branches=True)
     for reader, slot in uses:
         if not is_a(reader, *_SUPPORTED_OPS) or slot != 0:
             text = f"{reader.name} ({reader.op}) uses it"
             raise region_rejected("list", text, node=reader.name)
         use.users.append(reader)
+    _require_liveness_of_flow(use, liveness)
     _trace_flow(use)
     flows = [array, *use.carriers, *(node for node in use.users if is_a(node, *_WRITE_OPS))]
     for node in (*flows, *use.handles):
@@ -102,7 +103,9 @@ def tensor_array_use(
     sizes = [node for node in use.users if is_a(node, TensorArraySizeV3)]
     gathers = [node for node in use.users if is_a(node, TensorArrayGatherV3)]
     use.full_gathers = frozenset(
-        n for n in gathers if covers_all_indices(n.inputs[1], array, sizes, shapes)
+        n
+        for n in gathers
+        if covers_all_indices(n.inputs[1], array, _sizes_for(n, array, sizes), shapes)
     )
     fill = use.fill = None if sizes else _complete_fill(use, shapes)
     if fill and not all(liveness.equal(fill, source) for source in (fill.inputs[2], array)):
@@ -111,6 +114,23 @@ def tensor_array_use(
         raise region_rejected("list", "it is scattered to some of its indices", node=array.name)
     use.shape = _element_shape(use, shapes)
     return use
+
+
+def _require_liveness_of_flow(use: TensorArrayUse, liveness: LivenessRule) -> None:
+    """Raise RegionRejected if only a branch of the handle keeps a node from running."""
+    if any(role_of(node) is Role.SWITCH for node in use.handles):
+        for user in use.users:
+            if not liveness.equal(user, user.inputs[-1]):
+                text = f"{user.name} runs where its handle is live, not where its flow is"
+                raise region_rejected("list", text, node=user.name)
+
+
+def _sizes_for(gather: Node, array: Node, sizes: Collection[Node]) -> Collection[Node]:
+    """The nodes that return the size that a gather finds: of a growing array, those at its flow."""
+    if not array.attr("dynamic_size"):
+        return sizes
+    flow = strip_identities(gather.inputs[2])
+    return [node for node in sizes if strip_identities(node.inputs[1]) == flow]
 
 
 def _element_shape(use: TensorArrayUse, shapes: StaticShapes) -> Shape:
@@ -222,6 +242,8 @@ def _replace_with_list_op(graph: Graph, user: Node, use: TensorArrayUse) -> None
     dtype = user.attrs.get("dtype") or user.attrs.get("T")
     sources = [each if isinstance(each, Output) else each.output() for each in inputs]
     attrs = {} if op == _LENGTH_OP else {"element_dtype": dtype}
+    if op == _SET_OP and use.array.attr("dynamic_size"):
+        attrs["resize_if_index_out_of_bounds"] = True
     graph.set_op(user, op, registry.infer_attrs(user.name, op, tuple(sources), attrs))
     graph.set_inputs(user, sources)
 
@@ -236,7 +258,7 @@ def _use_as_list_op(
 ) -> tuple[str, list[Output | Node]]:
     if is_a(user, TensorArrayWriteV3):
         _, index, value, flow = user.inputs
-        return "TensorListSetItem", [flow, index, value]
+        return _SET_OP, [flow, index, value]
     if is_a(user, TensorArraySizeV3):
         return _LENGTH_OP, [user.inputs[1]]
     _, index, flow = user.inputs
@@ -256,19 +278,21 @@ def covers_all_indices(
     indices: Output, array: Node, sizes: Collection[Node], shapes: StaticShapes
 ) -> bool:
     """Return true for 0, 1, 2, … up to the size of an array, which `sizes` nodes return."""
-    source = strip_identities(indices)
+    source, grows = strip_identities(indices), array.attr("dynamic_size")
     node, values = source.node, shapes.value(source)
     if values is None and is_a(node, Const):
         values = node.attr("value").array
     if values is not None:
-        size = _constant_int(array.inputs[0], shapes)
+        size = None if grows else _constant_int(array.inputs[0], shapes)
         return size is not None and np.array_equal(values, np.arange(size))
     if not is_a(node, Range):
         return False
     start, limit, step = (strip_identities(tensor) for tensor in node.inputs)
     if (_constant_int(start, shapes), _constant_int(step, shapes)) != (0, 1):
         return False
-    return limit.node in sizes or _is_same_number(limit, strip_identities(array.inputs[0]), shapes)
+    if limit.node in sizes or grows:
+        return limit.node in sizes
+    return _is_same_number(limit, strip_identities(array.inputs[0]), shapes)
 
 
 def _is_same_number(a: Output, b: Output, shapes: StaticShapes) -> bool:
@@ -349,9 +373,12 @@ def _is_harmless_reader(
 ) -> bool:
     """Return true for a node that only reads, and precedes the writer or depends on no writer.
 
-    An element is written once, so an element read from a later state is the same.
+    An element is written once, so an element read from a later state is the same. Of two Switches,
+    one may lead to the other branch.
     """
     reader, writer = use.node, later.node
+    if _are_opposite(reader, writer):
+        return True
     if reader in writers or reader in carriers:
         return False
     if writer in writers and reader in _transitive_predecessors(writer, same_iteration=True):
@@ -361,6 +388,16 @@ def _is_harmless_reader(
         _transitive_predecessors(node, same_iteration=False) for node in (*inputs, *reader.controls)
     )
     return not any(cone.intersection(writers) for cone in cones)
+
+
+def _are_opposite(first: Node, second: Node) -> bool:
+    """Return true for two Switches on one predicate that are not read on the same side."""
+    if not all(role_of(node) is Role.SWITCH for node in (first, second)):
+        return False
+    predicates = {strip_identities(node.inputs[1]) for node in (first, second)}
+    return len(predicates) == 1 and not any(
+        first.readers(port) and second.readers(port) for port in (0, 1)
+    )
 
 
 def _transitive_predecessors(node: Node, *, same_iteration: bool) -> set[Node]:
