@@ -31,7 +31,8 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef
 from cfgraph.ir.traversal import ancestors, downstream, is_transfer
 from cfgraph.ops.families.functional import FunctionalOp
-from cfgraph.ops.families.resource_variables import ReadVariableOp
+from cfgraph.ops.families.resource_variables import ReadVariableOp, VarIsInitializedOp
+from cfgraph.ops.families.variables import IsVariableInitialized
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.reports import Column, Count, Keywords, Positive
@@ -212,10 +213,11 @@ def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
 
 def _outputs_of(graph: Graph, graph_frames: Frames) -> Iterator[Endpoint]:
     """The likely outputs, results of a function first; values of variables, then unused loop
-    results, come last.
+    results, come last. Tests of variables are none if there are others.
     """
     shapes = StaticShapes({}, {}, {}) if structural_errors(graph) else infer_shapes(graph)
-    tensors = sinks(graph, graph_frames)
+    every = sinks(graph, graph_frames)
+    tensors = [tensor for tensor in every if not _tests_variable(tensor.node)] or every
     results = {*function_results(tensors)}
 
     def order(tensor: Output) -> tuple[bool, bool, bool]:
@@ -335,6 +337,11 @@ def _is_variable_value(tensor: Output) -> bool:
     """True for a variable, and for a tensor that only reads one."""
     node = strip_identities(tensor).node
     return is_variable(node) or is_a(node, ReadVariableOp)
+
+
+def _tests_variable(node: Node) -> bool:
+    """True for a test of a variable, which TensorFlow adds to each one."""
+    return is_a(node, VarIsInitializedOp, IsVariableInitialized)
 
 
 def _by_ancestor_count(graph: Graph, tensors: list[Output]) -> list[Output]:

@@ -136,6 +136,8 @@ class CommandGroup(TyperGroup):
         if args[0] not in self.commands:
             close = get_close_matches(args[0], self.commands, n=1)
             hint = f"did you mean '{close[0]}'?" if close else f"see `{ctx.command_path} --help`"
+            if args[0] == "help" and not self.folder:
+                hint = f"write `{ctx.command_path} {' '.join([*args[1:2], '--help'])}`"
             if self.folder and not close:
                 hint = f"add one of {', '.join(self.commands)} after `{ctx.command_path}`"
             raise UsageError(f"no such command: '{args[0]}'", hint=hint)

@@ -121,7 +121,7 @@ class NodeNames:
             needed = ancestors(self.graph, self._outputs) if self._outputs else self.graph
             names = self._matches(start, end, needed, title, needed=True) or names
         if len(names) > 1:
-            raise _ambiguous_error(base, names)
+            raise _ambiguous_error(base, names, is_short=self._short)
         if names and not self._short:
             message = f"no node {base!r} in the graph"
             raise UsageError(message, hint=f"write the complete name, {names[0]!r}")
@@ -157,6 +157,7 @@ def _has_end(name: str, start: str, end: str) -> bool:
     return name.endswith(f"/{end}") and (not start or f"/{start}" in f"/{name}")
 
 
-def _ambiguous_error(text: str, names: Sequence[str]) -> UsageError:
+def _ambiguous_error(text: str, names: Sequence[str], *, is_short: bool = True) -> UsageError:
     message = f"{text!r} is the end of {len(names)} names"
-    return UsageError(message, hint=f"write more of one: {first_names(names, _MAX_LISTED)}")
+    advice = "write more of one" if is_short else "write one of the complete names"
+    return UsageError(message, hint=f"{advice}: {first_names(names, _MAX_LISTED)}")

@@ -17,6 +17,7 @@ from cfgraph.analysis.summary import (
     summarize,
 )
 from cfgraph.analysis.table_contents import TableContents, table_contents
+from cfgraph.analysis.verify.verify import structural_errors, unused_branch_hint
 from cfgraph.cli.json_output import Artifact, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import OutputTable, Page, note, page, report_table, tab_separated
@@ -458,6 +459,8 @@ class _ShowCommand:
         if not self.whole.is_analyzable:
             skipped = "shapes, messages, and liveness are not analyzed"
             note(f"note: the graph is invalid: {skipped}; `cfgraph check` lists the errors")
+            if hint := unused_branch_hint(self.graph, structural_errors(self.graph)):
+                note(f"hint: {hint}")
         chosen = self.chosen()
         if options.pictures:
             view = self.whole if self.loop is None else self.loop.view

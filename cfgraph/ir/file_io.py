@@ -306,7 +306,7 @@ def read_file(
             hint = _checkpoint_hint(str(file))
             raise InvalidInput(message, path=path, hint=hint, code="CFG001") from None
         raise InvalidInput(
-            "no such file", path=path, hint=_similar_file_hint(file), code="CFG001"
+            "no such file", path=path, hint=similar_file_hint(file), code="CFG001"
         ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -346,7 +346,7 @@ def _checkpoint_hint(prefix: str) -> str:
     return f"name the graph of these values, and pass them with --variables {prefix}"
 
 
-def _similar_file_hint(path: Path) -> str | None:
+def similar_file_hint(path: Path) -> str | None:
     """Hint with a file of a similar name, ignoring the suffix."""
     try:
         names = sorted(os.listdir(path.parent))

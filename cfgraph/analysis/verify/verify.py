@@ -11,11 +11,14 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
+from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.findings import Finding, require_no_findings
+from cfgraph.analysis.resource_handles import handle_uses
 from cfgraph.analysis.verify import device_rules, function_rules, graph_rules
 from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRule
 from cfgraph.analysis.verify.function_rules import body_graph
 from cfgraph.errors import CfgraphError, InvalidResult
+from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.function_graph import (
     FunctionGraph,
     FunctionGraphs,
@@ -25,7 +28,9 @@ from cfgraph.ir.function_graph import (
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, require_graph
 from cfgraph.ir.library import body_calls, called_functions, calls_of
+from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
+from cfgraph.ops.opdef.op import function_calls, role_of
 
 _RULES: Final[tuple[VerifyRule, ...]] = (
     graph_rules.check_names,
@@ -69,6 +74,9 @@ _ON_DEVICES: Final = frozenset(
         device_rules.check_messages,
     }
 )
+
+# of the errors of an assignment to a constant
+_EXPECTED_VARIABLES: Final = ("expects Ref(", "expects resource")
 
 # analyses do not depend on devices; the parts of a partitioned graph may be incomplete
 _DEVICE_CODES: Final = "CFG4"
@@ -119,7 +127,34 @@ def require_valid(graph: Graph, bodies: FunctionGraphs | None = None) -> None:
     """Raise InvalidInput for the first error of a graph, carrying all errors."""
     findings = _findings(graph, bodies=bodies).all
     if errors := [finding for finding in findings if finding.level == "error"]:
-        require_no_findings(errors)
+        require_no_findings(_with_branch_hint(graph, errors))
+
+
+def unused_branch_hint(graph: Graph, errors: Sequence[Finding]) -> str | None:
+    """The hint to remove a branch that assigns a constant, if an input of the graph selects it.
+
+    A frozen graph has such a branch, of the training, where it read a variable.
+    """
+    if not errors or not any(sign in errors[0].message for sign in _EXPECTED_VARIABLES):
+        return None
+    for node in graph:
+        if is_input(node) and node.attr("dtype") == bool_ and _selects_branch(node):
+            branch = f"--set {node.name}=false"
+            return f"keep one branch alone: cfgraph freeze GRAPH --fetch NAME {branch}"
+    return None
+
+
+def _selects_branch(node: Node) -> bool:
+    """True for an input that is a predicate, or that a conditional or loop receives."""
+    return any(
+        role_of(use.node) is Role.SWITCH or function_calls(use.node.op).kind
+        for use in handle_uses(node.output())[0]
+    )
+
+
+def _with_branch_hint(graph: Graph, errors: Sequence[Finding]) -> Sequence[Finding]:
+    hint = unused_branch_hint(graph, errors)
+    return errors if hint is None else [replace(errors[0], hint=hint), *errors[1:]]
 
 
 def require_valid_result(graph: Graph, pass_name: str) -> None:
@@ -171,7 +206,7 @@ def structural_errors(graph: Graph) -> tuple[Finding, ...]:
 
 def require_analyzable(graph: Graph) -> None:
     """Raise InvalidInput for the first structural error, before an analysis of the graph."""
-    require_no_findings(structural_errors(graph))
+    require_no_findings(_with_branch_hint(graph, structural_errors(graph)))
 
 
 def _verified_state(graph: Graph) -> Any:

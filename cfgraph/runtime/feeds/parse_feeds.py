@@ -29,7 +29,7 @@ from numpy.lib import format as npy_format
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.file_io import MAX_BYTES, read_path, read_stream
+from cfgraph.ir.file_io import MAX_BYTES, read_path, read_stream, similar_file_hint
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import calls_of
 from cfgraph.ir.names import did_you_mean, first_names
@@ -44,6 +44,7 @@ _PICKLE: Final = b"\x80"
 # of the entries of an archive that are no tensors: cfgraph.runtime.feeds.case_files
 CASE_PREFIX: Final = "@"
 SIGNATURES_HINT: Final = "--variables SAVED_MODEL provides the names of its signatures"
+_JSON_HINT: Final = 'write names and values, as in {"x": [1.5, 2.5]}; or an .npz file'
 _HEADERS: Final = {
     (1, 0): npy_format.read_array_header_1_0,
     (2, 0): npy_format.read_array_header_2_0,
@@ -60,7 +61,8 @@ def read_bytes(path: str) -> bytes:
     except (OSError, ValueError) as error:  # a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else error
         message = f"cannot read the file: {reason}"
-        raise InvalidInput(message, path=path, code="CFG001") from None
+        hint = similar_file_hint(Path(path)) if isinstance(error, FileNotFoundError) else None
+        raise InvalidInput(message, path=path, hint=hint, code="CFG001") from None
 
 
 def read_npy(path: str) -> Any:
@@ -361,7 +363,7 @@ def _json_archive(path: str) -> Iterator[tuple[str, str]]:
         values = parse_json(read_bytes(path).decode())
     except ValueError as error:
         raise InvalidInput(
-            f"the file is not valid JSON: {error}", path=path, code="CFG030"
+            f"the file is not valid JSON: {error}", path=path, hint=_JSON_HINT, code="CFG030"
         ) from None
     if not isinstance(values, dict):
         message = "the file has no JSON object of names and values"
