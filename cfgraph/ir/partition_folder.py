@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import MANIFEST, StagedFiles, read_file
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Versions
 from cfgraph.ir.library import called_functions, copy_graph
 from cfgraph.ir.nested_text import parse_json
 from cfgraph.ir.serde.functions import function_to_bytes
@@ -23,6 +23,7 @@ from cfgraph.ir.serde.functions import function_to_bytes
 _FORMAT: Final = "cfgraph partitions"
 _VERSION: Final = 1
 _ONE_DEVICE: Final = "each file of a folder stores one device"
+_ALL_PARTS: Final = "copy all files that one `cfgraph partition` wrote, or write the folder again"
 _PLAIN_NAME: Final = re.compile(r"[\w.-]+").fullmatch
 
 
@@ -143,7 +144,7 @@ def _read_part(folder: Path, name: str) -> bytes:
         return read_file(folder / name)
     except InvalidInput as error:
         if not (folder / name).exists():
-            error.hint = f"{MANIFEST} lists it; write the folder again with `cfgraph partition`"
+            error.hint = f"{MANIFEST} lists it; {_ALL_PARTS}, or name another part alone"
         raise
 
 
@@ -172,7 +173,8 @@ def _manifest_files(folder: Path) -> Iterator[str]:
         ) from None
     if manifest.get("format") != _FORMAT or manifest.get("version") != _VERSION:
         message = f"the manifest does not have the format {_FORMAT!r}, version {_VERSION}"
-        raise InvalidInput(message, path=path, code="CFG004")
+        hint = "another version of cfgraph wrote it: use that one, or name one of its graphs"
+        raise InvalidInput(message, path=path, hint=hint, code="CFG004")
     for name in names:
         # a manifest must not refer to files outside of its folder
         if not isinstance(name, str) or not _PLAIN_NAME(name) or name in (".", ".."):
@@ -187,12 +189,19 @@ def _manifest_files(folder: Path) -> Iterator[str]:
 def _merge_partition(whole: Graph, partition: Graph) -> None:
     """Move the nodes and functions of a part into the whole."""
     if partition.versions != whole.versions:
-        message = f"the parts have different versions: {partition.versions} and {whole.versions}"
-        raise InvalidInput(message, code="CFG120")
+        texts = [_version_text(graph.versions) for graph in (partition, whole)]
+        message = f"the parts have different versions: {' and '.join(texts)}"
+        raise InvalidInput(message, hint=_ALL_PARTS, code="CFG120")
     for name, function in partition.functions.items():
         known = whole.functions.setdefault(name, function)
         if known is not function and function_to_bytes(known) != function_to_bytes(function):
             message = f"two different functions have the name {name!r}"
-            raise InvalidInput(message, code="CFG104")
+            raise InvalidInput(message, hint=_ALL_PARTS, code="CFG104")
     whole.gradient_functions.update(partition.gradient_functions)
     whole.absorb(partition)
+
+
+def _version_text(versions: Versions) -> str:
+    bad = ", ".join(map(str, versions.bad_consumers))
+    text = f"producer {versions.producer}, consumer {versions.min_consumer} or newer"
+    return f"{text}, but not {bad}" if bad else text

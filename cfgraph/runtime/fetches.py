@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from cfgraph.analysis.feeds_and_fetches import fetched_tensor
@@ -116,8 +116,17 @@ class Fetches:
             self.notes.append(f"the results of the function are fetched; nothing reads {names}")
         if not outputs:
             hint = "name a tensor with --fetch, or a node with --target"
+            if sent := [*self._sent()]:
+                names = first_names(sent, _MAX_OMITTED)
+                hint = f"it is a part: name the folder that contains all parts, or fetch {names}"
             raise UsageError("nothing to fetch: the graph has no outputs", hint=hint)
         self.tensors.update(dict.fromkeys(outputs))
+
+    def _sent(self) -> Iterator[str]:
+        """The tensors that a part of a partitioned graph sends outside of loops."""
+        for node in self.graph:
+            if ROLES[node.op] is Role.SEND and self.frames.of.get(node) is self.frames.root:
+                yield node.inputs[0].name
 
     def _matching(self, pattern: str) -> Iterable[Output]:
         base, port = split_tensor_name(pattern)

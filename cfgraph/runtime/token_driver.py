@@ -136,9 +136,9 @@ class TokenDriver:
         finally:
             self.step.withdraw_parked()
         if is_idle and any(channel.waiting for channel in self.rendezvous.values()):
-            raise explain_deadlock(
-                self.quiescent_state(), self.rendezvous, sends_by_key(self.graph)
-            )
+            devices = {node.device for node in self.graph}
+            keys = sends_by_key(self.graph)
+            raise explain_deadlock(self.quiescent_state(), self.rendezvous, keys, devices)
         for instrumentation in self.instrumentations:
             instrumentation.count_fetched(self.results)
 

@@ -387,3 +387,25 @@ r = _Recv() {{tensor_type=float32, {key}}} @B"""
     assert f"[{code}]" in done.out
     assert "partition the original graph again" in done.out
     assert "NextIteration" not in done.out
+
+
+def test_a_folder_without_a_part_says_what_to_feed(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    graph = fixtures / "graphs" / "eight_devices.pb"
+    line = ("partition", graph, "--devices", "cpu:0-7", "-o", f"{tmp_path}/parts/")
+    assert command(*line).code == 0
+    manifest = json.loads((tmp_path / "parts" / "manifest.json").read_text())
+    lost = next(part for part in manifest["parts"] if part["device"].endswith("CPU:3"))
+    (tmp_path / "parts" / lost["file"]).unlink()
+    manifest["parts"].remove(lost)
+    (tmp_path / "parts" / "manifest.json").write_text(json.dumps(manifest))
+    run = ("run", tmp_path / "parts", "--feed", "n=3", "--fetch")
+    assert command(*run, "out7").out.endswith("= 3.0\n")
+    failed = command(*run, "out3")
+    assert (failed.code, "from cpu:3: the graph has no node there" in failed.err) == (5, True)
+    assert "--feed 'Const_4/recv=VALUE'" in failed.err
+    alone = command("run", tmp_path / "parts" / manifest["parts"][1]["file"])
+    assert (alone.code, "name the folder that contains all parts, or fetch" in alone.err) == (
+        *(2, True),
+    )

@@ -150,12 +150,31 @@ def test_a_missing_part_or_manifest_is_named(tmp_path: Path) -> None:
     part.unlink()
     with pytest.raises(InvalidInput, match="no such file") as caught:
         cfgraph.load(folder)
-    assert str(caught.value.hint).startswith("manifest.json lists it; write the folder again")
+    assert str(caught.value.hint).startswith("manifest.json lists it; copy all files that one")
     part.write_bytes(data)
     (folder / "manifest.json").unlink()
     with pytest.raises(InvalidInput, match=r"no saved_model.pb, and no manifest.json") as caught:
         cfgraph.load(folder)
     assert str(part) in str(caught.value.hint)
+
+
+def test_parts_of_two_versions_are_described_in_words(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    other = cfgraph.load(folder / FILES[1])
+    other.versions = other.versions._replace(producer=9)
+    cfgraph.save(other, folder / FILES[1])
+    with pytest.raises(InvalidInput, match="different versions: producer 9, consumer 0") as caught:
+        cfgraph.load(folder)
+    assert "copy all files that one `cfgraph partition` wrote" in str(caught.value.hint)
+
+
+def test_the_page_has_the_members_of_a_manifest(tmp_path: Path) -> None:
+    manifest = json.loads((saved(tmp_path) / "manifest.json").read_text())
+    written = {*manifest, *(f"parts[].{key}" for part in manifest["parts"] for key in part)}
+    page = Path(__file__).parents[2] / "docs/devices.md"
+    table = page.read_text().partition("## A folder of parts")[2].partition("\n## ")[0]
+    described = [line.split("|")[1].strip() for line in table.splitlines() if line[:3] == "| `"]
+    assert {*described} == {f"`{name}`" for name in written}
 
 
 def test_parts_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

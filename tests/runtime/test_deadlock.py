@@ -17,6 +17,10 @@ def without(text: str, *names: str) -> str:
     return "\n".join(line for line in lines if line.partition(" ")[0] not in names) + "\n"
 
 
+def device_lines(device: str) -> list[str]:
+    return [line for line in counting().splitlines() if line.endswith(f'@"{device}"')]
+
+
 def deadlock_error(text: str, feeds: dict[str, Any], fetch: str = "out:0") -> ExecutionError:
     with pytest.raises(ExecutionError) as caught:
         session(text).run([fetch], feeds)
@@ -30,6 +34,14 @@ def test_a_recv_whose_send_is_not_in_the_graph() -> None:
     assert "the graph has no such _Send" in error.message
     assert (error.node, error.frame, error.device) == ("add", "/loop[0]", "cpu:0")
     assert "a _Send and its _Recv" in (error.hint or "")
+
+
+def test_a_missing_part_is_named_with_what_to_feed() -> None:
+    text = without(counting(), "s_sum", *(line.split()[0] for line in device_lines(B)))
+    error = deadlock_error(text, {"n": 3})
+    assert "from cpu:1: the graph has no node there" in error.message
+    assert "name the folder that contains all parts" in (error.hint or "")
+    assert "--feed" not in (error.hint or ""), "a Recv of a loop cannot be fed"
 
 
 def test_a_send_of_that_name_between_other_devices_is_named() -> None:

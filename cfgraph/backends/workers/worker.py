@@ -151,7 +151,9 @@ class WorkerDriver(TokenDriver):
     def not_sent(self, recvs: Sequence[BlockedRecv]) -> list[NotSent]:
         """The reasons why this worker did not send the messages that these Recvs wait for."""
         state = self.quiescent_state()
-        return [why_not_sent(state, self.keys, recv) for recv in recvs]
+        # of the parts of other workers only keys are known
+        devices = {recv.key.send_device for recv in recvs}
+        return [why_not_sent(state, self.keys, recv, devices) for recv in recvs]
 
 
 def _readable(

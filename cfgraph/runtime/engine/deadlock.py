@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -27,6 +27,7 @@ _PAIR_HINT: Final = (
     "a _Send and its _Recv have the same tensor_name, send_device and recv_device; "
     "`cfgraph partition` makes both"
 )
+_NO_PART: Final = "the graph has no node there"
 _LOOP_HINT: Final = f"a device that runs part of a loop needs a control loop: {PARTITION_HINT}"
 
 
@@ -60,15 +61,19 @@ class NotSent:
 
 
 def explain_deadlock(
-    state: QuiescentState, rendezvous: Rendezvous, sends: Iterable[RendezvousKey]
+    state: QuiescentState,
+    rendezvous: Rendezvous,
+    sends: Iterable[RendezvousKey],
+    devices: Collection[str],
 ) -> ExecutionError:
     """The error of a run in which Recvs wait for messages that are never sent.
 
-    It lists them, root causes first. `sends` are the keys of all Sends in the graph.
+    It lists them, root causes first. `sends` are the keys of all Sends in the graph, `devices`
+    those of all nodes.
     """
     keys = tuple(sends)
     blocked = blocked_recvs(state, rendezvous)
-    return deadlock_error([(recv, why_not_sent(state, keys, recv)) for recv in blocked])
+    return deadlock_error([(recv, why_not_sent(state, keys, recv, devices)) for recv in blocked])
 
 
 def blocked_recvs(state: QuiescentState, rendezvous: Rendezvous) -> list[BlockedRecv]:
@@ -106,11 +111,19 @@ def deadlock_error(blocked: Iterable[tuple[BlockedRecv, NotSent]]) -> ExecutionE
         node=first.node,
         frame=first.frame,
         device=first.device,
-        hint=_LOOP_HINT if missing.sent and first.frame != "/" else _PAIR_HINT,
+        hint=_deadlock_hint(first, missing),
         code="CFG708",
     )
     error.waits = waits
     return error
+
+
+def _deadlock_hint(recv: BlockedRecv, missing: NotSent) -> str:
+    if missing.reason == _NO_PART:
+        text = "a part of the partitioned graph is missing: name the folder that contains all parts"
+        feed = f", feed what it sends, as in --feed '{recv.node}=VALUE'," * (recv.frame == "/")
+        return f"{text}{feed} or fetch what needs none of its messages"
+    return _LOOP_HINT if missing.sent and recv.frame != "/" else _PAIR_HINT
 
 
 def blocked_error(parked: Sequence[ParkedToken]) -> ExecutionError:
@@ -136,12 +149,15 @@ def blocked_error(parked: Sequence[ParkedToken]) -> ExecutionError:
 
 
 def why_not_sent(
-    state: QuiescentState, keys: tuple[RendezvousKey, ...], recv: BlockedRecv
+    state: QuiescentState,
+    keys: tuple[RendezvousKey, ...],
+    recv: BlockedRecv,
+    devices: Collection[str],
 ) -> NotSent:
     """The reason why the message of a waiting Recv was not sent by the devices of `state`."""
     send = state.sends.get(recv.key)
     if send is None:
-        return NotSent(_no_matching_send(keys, recv.key), False)
+        return NotSent(_no_matching_send(keys, recv.key, devices), False)
     current, reason, blocked_enter = _sender_iteration(state, send, recv.path)
     if current is not None:
         reason, blocked_enter = f"{send.node.name!r} did not run there", (current, send)
@@ -153,14 +169,16 @@ def why_not_sent(
     return NotSent(reason, True)
 
 
-def _no_matching_send(keys: tuple[RendezvousKey, ...], key: RendezvousKey) -> str:
+def _no_matching_send(
+    keys: tuple[RendezvousKey, ...], key: RendezvousKey, devices: Collection[str]
+) -> str:
     for namesake in keys:
         if namesake.tensor_name == key.tensor_name:
             return (
                 f"no _Send has this key; the one of that name goes from {namesake.send_device}"
                 f" to {namesake.recv_device}"
             )
-    return "the graph has no such _Send"
+    return "the graph has no such _Send" if key.send_device in devices else _NO_PART
 
 
 SenderSearch = tuple[DeviceIteration | None, str, tuple[DeviceIteration, NodePlan] | None]
