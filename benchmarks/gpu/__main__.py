@@ -1,4 +1,5 @@
-"""Measure a real card: `python -m benchmarks.gpu [--tiny] [--seconds N] [--no-page] [section ...]`.
+"""Measure a real card: `python -m benchmarks.gpu [--tiny] [--seconds N] [--models PATH] [--no-page]
+[section ...]`.
 
 Writes benchmarks/results/gpu-<date>.json, a trace of the pipeline beside it, and the tables of
 docs/performance.md. `--tiny` tries the code on small sizes, on simulated devices where there is no
@@ -15,16 +16,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.arguments import section_parser
-from benchmarks.gpu import lstm, overhead, pipeline, report, swapping
+from benchmarks.gpu import lstm, models, overhead, pipeline, report, swapping
 from benchmarks.gpu.figures import Bench
 from cfgraph.backends.gpu.context import GpuContext, gpu_context
 from cfgraph.backends.xla.jax_library import has_jax, load_jax
 from cfgraph.errors import Unsupported
 
-SECTIONS = {"lstm": lstm, "overhead": overhead, "pipeline": pipeline, "swapping": swapping}
+SECTIONS = {
+    "models": models,
+    "lstm": lstm,
+    "overhead": overhead,
+    "pipeline": pipeline,
+    "swapping": swapping,
+}
 # seconds for all sections on a GPU, and the share of the remaining ones that a section may take
-SECONDS = 400.0
-SHARES = {"lstm": 0.55, "overhead": 0.2, "pipeline": 0.5, "swapping": 1.0}
+SECONDS = 450.0
+SHARES = {"models": 0.5, "lstm": 0.55, "overhead": 0.2, "pipeline": 0.5, "swapping": 1.0}
 RESULTS = Path(__file__).parents[1] / "results"
 
 
@@ -40,7 +47,8 @@ def main(words: Sequence[str]) -> int:
             print(f"{error.message}; --tiny tries the code without", file=sys.stderr)
             return error.exit_code
     names = options.sections or list(SECTIONS)
-    bench = measured(gpu, names, tiny=tiny, seconds=options.seconds)
+    seconds, recordings = options.seconds, options.models
+    bench = measured(gpu, names, tiny=tiny, seconds=seconds, recordings=recordings)
     recorded, text = report.record(bench), report.tables(bench.figures)
     print(f"{recorded['device']}\n\n{text}")
     if tiny or bench.simulated:
@@ -54,11 +62,16 @@ def main(words: Sequence[str]) -> int:
 
 
 def measured(
-    gpu: GpuContext | str, names: list[str], *, tiny: bool, seconds: float = SECONDS
+    gpu: GpuContext | str,
+    names: list[str],
+    *,
+    tiny: bool,
+    seconds: float = SECONDS,
+    recordings: Path | None = None,
 ) -> Bench:
     """The figures of some sections."""
     began = time.monotonic()
-    bench = Bench(gpu, tiny, began)
+    bench = Bench(gpu, tiny, began, recordings)
     for name in names:
         left = began + seconds - time.monotonic()
         bench.ends = time.monotonic() + left * (SHARES[name] if name != names[-1] else 1.0)
@@ -73,6 +86,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = section_parser("python -m benchmarks.gpu", description, SECTIONS)
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, metavar="N", help="time for all sections"
+    )
+    parser.add_argument(
+        "--models", type=Path, metavar="PATH", help="recorded models; default: fixtures/"
     )
     parser.add_argument("--no-page", action="store_true", help="leave docs/performance.md alone")
     return parser.parse_args(words)

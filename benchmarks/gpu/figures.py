@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cfgraph.backends.gpu.context import GpuContext
@@ -29,13 +30,15 @@ class Figure:
 class Bench:
     """The devices that are measured (a GPU, or simulated ones to try the code), and the deadline.
 
-    `tiny` sizes are for trying, too. `pipeline` are the times of each traced run of layers, `trace`
-    the events of the one with the greatest part, `most`, in which several gpus compute.
+    `tiny` sizes are for trying, too. `recordings` has the models that are run. `pipeline` are the
+    times of each traced run of layers, `trace` the events of the one with the greatest part,
+    `most`, in which several gpus compute.
     """
 
     gpu: GpuContext | str
     tiny: bool
     ends: float
+    recordings: Path | None = None
     figures: list[Figure] = field(default_factory=list)
     pipeline: list[dict[str, Any]] = field(default_factory=list)
     trace: list[TraceEvent] = field(default_factory=list)

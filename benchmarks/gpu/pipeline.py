@@ -1,11 +1,14 @@
 """Eight layers of an LSTM over gpus that share one card, and how many iterations run at once.
 
-Each is timed, then traced once: how long the gpus computed, and how long several did at once.
+Each is timed, then traced once: how long the gpus computed, and how long several did at once. The
+times of its kernels are the costs of a virtual clock, whose time is compared with the measured one.
+The larger layers have products of about 100 us on a third of a card.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -14,44 +17,60 @@ from benchmarks.gpu.figures import Bench
 from benchmarks.gpu.overlap import EventRecorder, overlap
 from cfgraph.build.builder import Builder
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.nested_text import parse_toml
+from cfgraph.runtime.cost_model import Calibration, CostModel
+from cfgraph.runtime.trace.events import Tee
 
 TABLE: Final = "Eight layers over gpus of one card, ms per run"
 TOGETHER: Final = "Eight layers over gpus of one card, time in which two or more compute"
+PREDICTED: Final = "Eight layers over gpus of one card, ms per run by the virtual clock"
 LAYERS: Final = 8
+_SIZES: Final = ((128, 1024), (256, 256))
 _GPUS: Final = (1, 2, 4, 8)
 _AT_ONCE: Final = (1, 2, 4, 8, 16, 32)
 
 
 def measure(bench: Bench) -> None:
     """Each number of gpus with each `parallel_iterations`, node by node and clustered."""
-    for clustered in (False, True):
-        for gpus in _GPUS:
-            for parallel in _AT_ONCE[1:2] if bench.tiny else _AT_ONCE:
-                run = Run(bench, gpus, parallel, clustered)
-                column = f"parallel_iterations {parallel}"
-                bench.take(TABLE, run.name, column, "ms", run.timed)
-                bench.take(TOGETHER, run.name, column, "%", run.traced)
+    at_once = _AT_ONCE[1:2] if bench.tiny else _AT_ONCE
+    kinds = product(_SIZES[:1] if bench.tiny else _SIZES, (False, True), _GPUS, at_once)
+    for (rows, units), clustered, gpus, parallel in kinds:
+        run = Run(bench, gpus, parallel, clustered, rows, units)
+        column = f"parallel_iterations {parallel}"
+        bench.take(TABLE, run.name, column, "ms", run.timed)
+        bench.take(TOGETHER, run.name, column, "%", run.traced)
+        if not clustered:
+            bench.take(PREDICTED, run.name, column, "ms", run.predicted)
 
 
 class Run:
     """The layers on a number of GPUs and iterations in flight, clustered or not."""
 
-    def __init__(self, bench: Bench, gpus: int, parallel: int, clustered: bool) -> None:
+    def __init__(
+        self, bench: Bench, gpus: int, parallel: int, clustered: bool, rows: int, units: int
+    ) -> None:
         self.bench, self.gpus, self.parallel, self.clustered = bench, gpus, parallel, clustered
-        self.steps, self.side = (3, 8) if bench.tiny else (50, 256)
+        scale = 32 if bench.tiny else 1
+        self.steps = 3 if bench.tiny else 50
+        self.rows, self.units = rows // scale, units // scale
+        self.calibration = Calibration()
 
     @property
     def name(self) -> str:
         """The name of the row."""
         gpus = f"{self.gpus} gpu{'s' * (self.gpus > 1)}{', clustered' * self.clustered}"
-        return f"{gpus}, {self.steps} steps of {self.side} x {self.side}"
+        return f"{gpus}, {self.steps} steps of {self.rows} x {self.units}"
 
     @cached_property
     def session(self) -> Any:
         """The kind of execution."""
+        return self.make_session(jit="numpy" if self.clustered else None)
+
+    def make_session(self, **options: Any) -> Any:
+        """A session on the gpus."""
         devices = f"cpu:0,gpu:0-{self.gpus - 1}" if self.gpus > 1 else "cpu:0,gpu:0"
-        graph = layers(self.gpus, self.parallel, self.steps, self.side)
-        return self.bench.session(graph, devices=devices, jit="numpy" if self.clustered else None)
+        graph = layers(self.gpus, self.parallel, self.steps, self.rows, self.units)
+        return self.bench.session(graph, devices=devices, **options)
 
     def timed(self) -> float:
         """The milliseconds of a run."""
@@ -60,7 +79,7 @@ class Run:
     def traced(self) -> float:
         """The percent of the loop in which two gpus or more compute; the rest is kept, too."""
         kept = EventRecorder()
-        self.session.run(["out:0"], trace=kept)
+        self.session.run(["out:0"], trace=Tee([kept, self.calibration]))
         found, bench = overlap(kept.events), self.bench
         setting = {
             "gpus": self.gpus,
@@ -72,8 +91,15 @@ class Run:
             bench.most, bench.trace = found.share, kept.events
         return found.share * 100
 
+    def predicted(self) -> float:
+        """The milliseconds of a run by the virtual clock, with the times of the traced kernels."""
+        kernels = parse_toml(self.calibration.text())["kernels"]
+        session = self.make_session(costs=CostModel(kernels=kernels), gpu=None)
+        session.run(["out:0"])
+        return float(session.elapsed) * 1e3
 
-def layers(gpus: int, parallel: int, steps: int, side: int) -> Graph:
+
+def layers(gpus: int, parallel: int, steps: int, rows: int, units: int) -> Graph:
     """A loop in which each layer takes what the layer below it gave in this iteration."""
     b = Builder()
     random = np.random.default_rng(0)
@@ -81,11 +107,11 @@ def layers(gpus: int, parallel: int, steps: int, side: int) -> Graph:
     weights, states = [], []
     for place in places:
         with b.device(place):
-            data = random.standard_normal((2 * side, 4 * side)).astype(np.float32) / side
+            data = random.standard_normal((2 * units, 4 * units)).astype(np.float32) / units
             weights.append(b.Identity(b.const(data)))
-            states += [b.Fill(b.const([side, side]), b.const(0.0, "float32")) for _ in "hc"]
+            states += [b.Fill(b.const([rows, units]), b.const(0.0, "float32")) for _ in "hc"]
     with b.device(places[0]):
-        row = b.Fill(b.const([side, side]), b.const(1.0, "float32"))
+        row = b.Fill(b.const([rows, units]), b.const(1.0, "float32"))
 
     def body(i: Any, *before: Any) -> list[Any]:
         after, given = [], row

@@ -20,7 +20,12 @@ def test_the_section_of_the_lstm_takes_figures_of_the_gradient_too(
     takes_figures("lstm", monkeypatch)
 
 
-@pytest.mark.parametrize("name", sorted(program.SECTIONS))
+@pytest.mark.slow
+def test_the_section_of_models_takes_figures_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    takes_figures("models", monkeypatch)
+
+
+@pytest.mark.parametrize("name", sorted(program.SECTIONS.keys() - {"models"}))
 def test_a_section_takes_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = next(lstm.cases(tiny=True))
     monkeypatch.setattr(lstm, "cases", lambda *, tiny: iter([first]))

@@ -67,7 +67,7 @@ def test_in_virtual_time_eight_gpus_compute_at_once_and_one_does_not() -> None:
     found = []
     for gpus in (1, 8):
         kept, devices = EventRecorder(), "cpu:0,gpu:0" if gpus == 1 else "cpu:0,gpu:0-7"
-        graph = layers(gpus, 4, 10, 8)
+        graph = layers(gpus, 4, 10, 8, 8)
         session = cfgraph.Session(graph, devices=devices, costs=CostModel())
         session.run(["out:0"], trace=kept, without_values=True)
         found.append(overlap(kept.events))
