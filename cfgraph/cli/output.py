@@ -405,7 +405,7 @@ class RichPage(Page):
             return
         self.console.print(Padding(rich_table(table), (0, 0, 0, _INDENT), expand=False))
         if omitted:
-            self.line(f"  no room for {omitted}; --format tsv shows them", "dim")
+            self.line(f"  no room for {omitted}; a wider terminal shows them", "dim")
 
 
 def rich_table(table: OutputTable) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +201,13 @@ def test_a_comparison_with_tensorflow_names_its_modes(
     done = command("diff", counter, *words)
     assert done.code == 2
     assert message in done.err
+
+
+def test_assets_of_saved_models_are_compared(command: Any, fixtures: Path, tmp_path: Path) -> None:
+    model, other = fixtures / "saved_model_tables", tmp_path / "other"
+    shutil.copytree(model, other)
+    assert command("diff", model, other).code == 0
+    (other / "assets" / "vocab.txt").write_text("x\ny\n")
+    done = command("diff", model, other)
+    assert done.code == 1
+    assert "asset of asset_path_initializer: - vocab.txt, 6 B, sha256" in done.out

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from cfgraph.analysis.findings import Finding
@@ -33,7 +35,7 @@ from cfgraph.console.documents import (
     RunsReport,
     StructureReport,
 )
-from cfgraph.console.graph_files import Source, read_graph
+from cfgraph.console.graph_files import Source, read_graph, saved_model_assets
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
@@ -374,9 +376,27 @@ def require_diff_options(options: DiffOptions) -> None:
         raise UsageError(message, hint="add --run")
 
 
+def _asset_changes(sources: SourcePair) -> Iterator[Change]:
+    """The files of two SavedModels that differ, by the nodes that are fed with their paths."""
+    before, after = map(saved_model_assets, sources)
+    for node in sorted(before.keys() & after.keys()):
+        old, new = (_content_text(Path(paths[node])) for paths in (before, after))
+        if old != new:
+            yield Change(f"asset of {node}", old, new)
+
+
+def _content_text(path: Path) -> str:
+    """The name, size, and digest of a file."""
+    if not path.is_file():
+        return f"{path.name}, missing"
+    data = path.read_bytes()
+    return f"{path.name}, {len(data)} B, sha256 {hashlib.sha256(data).hexdigest()[:12]}"
+
+
 def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
     """Compare two graphs node by node."""
     delta = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
+    delta = replace(delta, changes=(*delta.changes, *_asset_changes(sources)))
     if options.write_page:
         options.write_page(sources, delta, side_text)
     if options.node_data:
