@@ -128,9 +128,9 @@ def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
     with pytest.raises(RunTimeout) as caught:
         forever(engine).run("exit0", {"x": 1.0}, timeout=timeout)
     assert caught.value.code == "CFG706"
-    # under XLA, the time passes in its code or, while that is compiled, in kernels of the loop
-    expected = {"cluster_0/loop_0", None} if engine == "xla" else {"cluster_0/loop_0"}
-    assert caught.value.node in expected
+    # the time passes in the loop or in a kernel of it, under XLA in its code, which has no node
+    node = caught.value.node
+    assert (engine == "xla" and node is None) or node.startswith("cluster_0/loop_0")
 
 
 _BOMB = Path(__file__).parents[2] / "fixtures" / "robustness" / "bomb64.pb"
