@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,6 @@ from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.backends.gpu.kernels import GpuTarget
 from cfgraph.backends.gpu.stream import DeviceCopy
 from cfgraph.backends.xla import tier
-from cfgraph.backends.xla.background import BACKGROUND, Job
 from cfgraph.backends.xla.jax_library import has_jax, load_jax
 from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.errors import Unsupported
@@ -231,22 +229,6 @@ def test_all_fetches_are_on_their_way_before_the_first_is_awaited(
     y, z, t, again = session.run(["y:0", "z:0", "t:0", "y:0"])
     assert [*y, *z, *t, *again] == [9, 9, 12, 12, -12, -12, 9, 9]
     assert awaited[0] >= 3
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling takes no time, and XLA is always worth it."""
-
-    def start(work: Callable[[], Any]) -> Job[Any]:
-        job = Job(work)
-        job.run()
-        return job
-
-    monkeypatch.setattr(BACKGROUND, "start", start)
-    monkeypatch.setattr(tier, "compile_seconds", lambda nodes: 0.0)
-    monkeypatch.setattr(tier, "_START_PROCESS", 0.0)
-    monkeypatch.setattr(tier, "_WORTH", 1e9)
-    monkeypatch.setattr(tier, "_TRIAL_RUNS", 2)
 
 
 @needs_jax

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from threading import Thread
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 import cfgraph
 from cfgraph.backends.xla import tier as xla_tier
-from cfgraph.backends.xla.background import BACKGROUND, Job
+from cfgraph.backends.xla.background import Job
 from cfgraph.backends.xla.compile import CompiledFunction
 from cfgraph.backends.xla.tier import Phase, RepeatedRun
 from cfgraph.errors import ExecutionError
@@ -48,23 +47,6 @@ half = Const() {dtype=float32, value=float32[]:0.5}
 large = Greater(square, half)
 """
 FETCHES = ["loss:0", "count:0", "large:0"]
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling takes no time, runs wait for it, and XLA is always worth it."""
-
-    def start(work: Callable[[], Any]) -> Job[Any]:
-        job = Job(work)
-        job.run()
-        return job
-
-    monkeypatch.setattr(BACKGROUND, "start", start)
-    monkeypatch.setattr(xla_tier, "compile_seconds", lambda nodes: 0.0)
-    monkeypatch.setattr(xla_tier, "_START_PROCESS", 0.0)
-    monkeypatch.setattr(xla_tier, "_WORTH", 1e9)
-    monkeypatch.setattr(xla_tier, "_WORTH_DISTURBED", 1e9)
-    monkeypatch.setattr(xla_tier, "_TRIAL_RUNS", 2)
 
 
 def planned() -> Job[Any]:
