@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
-from cfgraph.analysis.loops.loop_state import VARIABLE_COLUMNS, LoopStateVariable
+from cfgraph.analysis.loops.loop_state import LoopStateVariable
 from cfgraph.analysis.partitions import DevicePartition, MessageRoute, Partitions, device_partitions
 from cfgraph.analysis.summary import (
     Endpoint,
@@ -35,7 +35,7 @@ from cfgraph.console.values import type_text as value_type
 from cfgraph.console.values import value_report, value_text
 from cfgraph.console.views import show_tables as tables
 from cfgraph.console.views.dot import graph_dot
-from cfgraph.console.views.loop_views import LoopView, find_loop
+from cfgraph.console.views.loop_views import LoopView, find_loop, print_loop
 from cfgraph.console.views.modules import module_summaries, modules_table
 from cfgraph.console.views.node_facts import (
     FactRow,
@@ -199,16 +199,6 @@ def _print_remarks(out: Page, summary: Summary) -> None:
         out.items([f"not runnable because of {first}", *others], "yellow")
         if any(lookup(op) is None for op in summary.unrunnable_ops):
             out.line("  --op-def FILE declares ops of a library", "yellow")
-
-
-def print_loop(out: Page, loop: LoopView) -> None:
-    """Print the condition and the variables of a loop."""
-    if loop.condition is not None:
-        out.heading("goes on while", loop.condition)
-        out.line()
-    out.heading("variables", "as an iteration reads and returns them")
-    out.table(report_table(LoopStateVariable, loop.variables, *VARIABLE_COLUMNS))
-    out.line()
 
 
 def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bool) -> None:

@@ -9,11 +9,13 @@ from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.loop_condition import loop_condition
 from cfgraph.analysis.loops.loop_state import (
+    VARIABLE_COLUMNS,
     LoopStateVariable,
     call_variables,
     carried_tensors,
     frame_variables,
 )
+from cfgraph.cli.output import Page, report_table
 from cfgraph.console.node_names import NodeNames
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.views.selection import GraphView, NodeSelection, find_node
@@ -92,6 +94,16 @@ class LoopView:
             named = [item for item in matches if item is not None]
             found = named if len(named) == len(found) else found
         return dict(zip(names, found, strict=True))
+
+
+def print_loop(out: Page, loop: LoopView) -> None:
+    """Print the condition and the variables of a loop."""
+    if loop.condition is not None:
+        out.heading("goes on while", loop.condition)
+        out.line()
+    out.heading("variables", "as an iteration reads and returns them")
+    out.table(report_table(LoopStateVariable, loop.variables, *VARIABLE_COLUMNS))
+    out.line()
 
 
 def _is_handle(variable: LoopStateVariable) -> bool:
