@@ -3,6 +3,14 @@
 from typing import Final
 
 FAMILIES: Final = {
+    "accumulators": (
+        "AccumulatorApplyGradient AccumulatorNumAccumulated AccumulatorSetGlobalStep "
+        "AccumulatorTakeGradient ConditionalAccumulator ResourceAccumulatorApplyGradient "
+        "ResourceAccumulatorNumAccumulated ResourceAccumulatorSetGlobalStep "
+        "ResourceAccumulatorTakeGradient ResourceConditionalAccumulator "
+        "SparseAccumulatorApplyGradient SparseAccumulatorTakeGradient "
+        "SparseConditionalAccumulator"
+    ),
     "activation": (
         "Elu EluGrad LeakyRelu LeakyReluGrad Relu Relu6 Relu6Grad ReluGrad Selu SeluGrad Softplus "
         "SoftplusGrad Softsign SoftsignGrad"

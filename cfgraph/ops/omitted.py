@@ -71,10 +71,10 @@ OMISSIONS: Final = (
         r"Xla.*",
     ),
     _omission(
-        "barriers and accumulators",
-        "barriers, accumulators, and old queues coordinate threads of a program",
+        "barriers and locks",
+        "barriers, locks, and old queues coordinate threads of a program",
         FEED_OUTPUTS,
-        r"(?:FIFO|PaddingFIFO|Priority|RandomShuffle|Fake)Queue|Barrier.*|.*Accumulator.*",
+        r"(?:FIFO|PaddingFIFO|Priority|RandomShuffle|Fake)Queue|Barrier.*",
         r"Queue(?:(?:Enqueue|Dequeue)(?:Many|UpTo)?|Size|Close|IsClosed)|MapDefun",
         r"(?:Ordered)?Map(?:Clear|IncompleteSize|Peek|Size|Stage|Unstage(?:NoKey)?)",
         r"Mutex.*|ConsumeMutexLock|(?:Un)?Batch(?:Function|Grad)?|Unbatch.*",

@@ -16,14 +16,10 @@ from tests.conformance.recorded_ways import difference
 CASES = recorded.cases(recorded.KERNELS)
 # a new kernel leaves this list
 WITHOUT_KERNEL = """
-AccumulatorNumAccumulated AddManySparseToTensorsMap AddSparseToTensorsMap Barrier BarrierClose
-BarrierInsertMany BarrierReadySize BarrierTakeMany CSRSparseMatrixComponents
-CSRSparseMatrixToDense ConsumeMutexLock DenseToCSRSparseMatrix MapClear
-MapIncompleteSize MapPeek MapSize MapStage MapUnstage MapUnstageNoKey MutexLock MutexV2
-OrderedMapStage ResourceAccumulatorApplyGradient ResourceAccumulatorNumAccumulated
-ResourceAccumulatorSetGlobalStep ResourceAccumulatorTakeGradient ResourceConditionalAccumulator
-SparseAccumulatorApplyGradient SparseAccumulatorTakeGradient SparseConditionalAccumulator
-TakeManySparseFromTensorsMap
+AddManySparseToTensorsMap AddSparseToTensorsMap Barrier BarrierClose BarrierInsertMany
+BarrierReadySize BarrierTakeMany CSRSparseMatrixComponents CSRSparseMatrixToDense ConsumeMutexLock
+DenseToCSRSparseMatrix MapClear MapIncompleteSize MapPeek MapSize MapStage MapUnstage
+MapUnstageNoKey MutexLock MutexV2 OrderedMapStage TakeManySparseFromTensorsMap
 """.split()  # noqa: SIM905
 # cases whose values TensorFlow does not define, and why
 UNDEFINED = {

@@ -218,3 +218,22 @@ def test_the_number_of_elements_is_a_scalar(count: list[int]) -> None:
     session = cfgraph.Session(cfgraph.loads(text.replace("five", "n").encode(), "graph"))
     with pytest.raises(cfgraph.ExecutionError, match=r"n must be a scalar, got the shape \[\d\]"):
         session.run(["get_all:0"], {"n:0": np.array(count, np.int32)})
+
+
+def test_a_gradient_is_taken_once_enough_are_applied() -> None:
+    text = """
+    sum = ResourceConditionalAccumulator() {dtype=float32, shape=[], reduction_type="SUM"}
+    step = Const() {dtype=int64, value=int64[]: 0}
+    x = Placeholder() {dtype=float32, shape=[]}
+    two = Const() {dtype=int32, value=int32[]: 2}
+    first = ResourceAccumulatorApplyGradient(sum, step, x) {dtype=float32}
+    second = ResourceAccumulatorApplyGradient(sum, step, x) {dtype=float32}
+    late = ResourceAccumulatorApplyGradient(sum, step, x) {dtype=float32}
+    take = ResourceAccumulatorTakeGradient(sum, two) {dtype=float32}
+    """
+    session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"))
+    assert run(session, ["take:0"], "first", "second", x=3) == [6]
+    run(session, [], "late", x=4)  # its step is over
+    with pytest.raises(cfgraph.ExecutionError, match="waits for gradients") as failed:
+        run(session, ["take:0"])
+    assert failed.value.code == "CFG708"
