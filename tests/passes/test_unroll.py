@@ -54,6 +54,15 @@ def test_each_copy_keeps_what_the_file_says_beside_the_attributes() -> None:
     assert names == [["source"]] * 3
 
 
+def test_copies_are_colocated_only_with_nodes_that_are_left() -> None:
+    product = "product = Mul(x/Switch:1, w/Enter)"
+    groups = ' {_class=("loc:@x/Merge", "loc:@w")}'
+    unrolled = graph(loop().replace(product, product + groups))
+    cfgraph.optimize(unrolled, fetches=["y:0"], unroll=5)
+    copies = [node for node in unrolled if node.op == "Mul"]
+    assert [node.attr("_class") for node in copies] == [(b"loc:@w",)] * 3
+
+
 FUNCTIONAL = """
     x = Placeholder() {dtype=float32, shape=[]}
     zero = Const() {dtype=int32, value=int32[]:0}

@@ -111,7 +111,6 @@ class Executor:
                 iteration = iteration.next
         self.root = None
         self.ready.clear()
-        self._rewind()
 
     def fire_in_order(self, batch: int) -> None:
         """Fire a batch of tokens, first in, first out.
