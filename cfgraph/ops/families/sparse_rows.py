@@ -213,13 +213,15 @@ class SparseSplit(Op):
             raise OpError(f"{shape[axis]} elements cannot be split into {num_split} parts")
         size, longer = divmod(int(shape[axis]), num_split)
         sizes = [size + (number < longer) for number in range(num_split)]
-        start, parts = 0, []
-        for size in sizes:
-            inside = (start <= indices[:, axis]) & (indices[:, axis] < start + size)
+        starts = np.cumsum([0, *sizes])
+        order = np.argsort(indices[:, axis], kind="stable")
+        ends = np.searchsorted(indices[order, axis], starts)
+        parts = []
+        for number, size in enumerate(sizes):
+            inside = np.sort(order[ends[number] : ends[number + 1]])
             offset, extent = np.zeros(rank, np.int64), shape.copy()
-            offset[axis], extent[axis] = start, size
+            offset[axis], extent[axis] = starts[number], size
             parts.append((indices[inside] - offset, values[inside], extent))
-            start += size
         return tuple(part for kind in zip(*parts, strict=True) for part in kind)
 
     @classmethod
