@@ -1,76 +1,115 @@
-"""`show` and `explain` of lookup tables: the rows, and the node that fills them."""
+"""Tables in files without a main op: commands run the initializers that the file has."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.command_fixtures import Command
+import cfgraph
+from cfgraph.ir.attrs import TensorValue
 
-# the table is filled by a function that another one calls, with keys of its own
-NESTED = """
-word = Placeholder() {dtype=string, shape=[?]}
-table = HashTableV2() {key_dtype=string, value_dtype=int64, shared_name="t"}
-values = Const() {dtype=int64, value=int64[4]:[1, 2, 3, 4]}
-init = StatefulPartitionedCall(values, table) {Tin=(int64, resource), Tout=(), f=@outer}
-unknown = Const() {dtype=int64, value=int64[]:-1}
-id = LookupTableFindV2(table, word, unknown) {Tin=string, Tout=int64}
-function outer(values: int64, table: resource) -> () {
-  fill = StatefulPartitionedCall(table, values) {Tin=(resource, int64), Tout=(), f=@inner}
-}
-function inner(t: resource, v: int64) -> () {
-  keys = Const() {dtype=string, value=string[4]:["a", "b", "c", "d"]}
-  fill = LookupTableImportV2(t, keys:output:0, v) {Tin=string, Tout=int64}
-}
-"""
+WORD = 'serving_default_words=["a"]'
+WORDS = 'words=["dog","bird","cat"]'
 
 
-def test_tables_of_a_saved_model_have_rows_and_what_fills_them(
-    command: Command, fixtures: Path
+@pytest.fixture
+def folder(fixtures: Path) -> Path:
+    return fixtures / "freezing" / "tables"
+
+
+def test_a_run_fills_the_tables_that_it_needs(command: Any, folder: Path) -> None:
+    done = command("run", folder / "frozen_by_tf.pb", "--feed", WORDS, "--fetch", "output")
+    assert done.code == 0, done.err
+    assert "[6.0, 9.0]" in done.out
+    assert "key_value_init/LookupTableImportV2 fills the table vocab first" in done.err
+
+
+def test_an_initializer_that_is_named_is_the_only_one(command: Any, folder: Path) -> None:
+    line = ("run", folder / "frozen_by_tf.pb", "--feed", WORDS, "--fetch", "output")
+    done = command(*line, "--init", "init_all_tables")
+    assert "[6.0, 9.0]" in done.out
+    assert done.err == ""
+
+
+def test_freezing_is_verified_with_filled_tables(
+    command: Any, folder: Path, tmp_path: Path
 ) -> None:
-    done = command("show", fixtures / "saved_model_tables")
-    start = done.lines.index("tables  a run fills them first") + 2
-    assert [" ".join(line.split()) for line in done.lines[start : start + 2]] == [
-        "hash_table string → int64 2 a → 1, b → 2 StatefulPartitionedCall_3",
-        "hash_table_1 string → int64 3 x → 0, y → 1, z → 2 StatefulPartitionedCall_2 vocab.txt",
-    ]
-    tables = command("show", fixtures / "saved_model_tables", "--json").json["result"]["tables"]
-    assert Path(tables[1]["file"]).read_text() == "x\ny\nz\n"
-    assert "file" not in tables[0]
+    variables = ("--variables", folder / "model.ckpt", "--feed", WORDS)
+    line = ("freeze", folder / "graph.pb", *variables, "--fetch", "output", "--verify")
+    for init in ([], ["--init", "init_all_tables"]):
+        done = command(*line, *init, "-o", tmp_path / "frozen.pb")
+        assert done.code == 0, done.err
+        assert "no differences" in done.err
 
 
-def test_a_table_that_nothing_fills_says_so(command: Command, fixtures: Path) -> None:
-    path = fixtures / "freezing" / "tables" / "frozen_without_init.pb"
-    done = command("show", path)
-    assert "tables  each lookup fails, as no node fills them" in done.lines
-    assert "  vocab  string → int64  nothing" in done.lines
-    lines = [" ".join(line.split()) for line in command("explain", path, "vocab").lines]
-    assert "table vocab string → int64" in lines
-    assert "filled by nothing each lookup fails" in lines
-
-
-def test_a_lookup_is_explained_with_the_rows_of_its_table(command: Command, tmp_path: Path) -> None:
-    path = tmp_path / "nested.graph"
-    path.write_text(NESTED)
-    facts = [" ".join(line.split()) for line in command("explain", path, "id").lines]
-    assert "table table string → int64, 4 rows: a → 1, b → 2, c → 3, …" in facts
-    assert "filled by init" in facts
-    table = command("explain", path, "id", "--json").json["result"]["node"]["table"]
-    assert (table["rows"], table["filled_by"]) == (4, "init")
-
-
-@pytest.mark.parametrize("name", [b"../se.txt", b"gone_.txt"])
-def test_only_assets_of_the_model_are_read(
-    command: Command, fixtures: Path, tmp_path: Path, name: bytes
+def test_tables_of_both_graphs_are_filled_under_their_own_names(
+    command: Any, folder: Path, tmp_path: Path
 ) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(fixtures / "saved_model_tables", model)
-    (model / "se.txt").write_text("secret\n")
-    before, old, after = (model / "saved_model.pb").read_bytes().rpartition(b"vocab.txt")
-    assert old
-    (model / "saved_model.pb").write_bytes(before + name + after)
-    done = command("show", model)
-    assert (done.code, "secret" in done.out) == (0, False)
-    assert "hash_table_1" in done.out
+    text = cfgraph.dumps(cfgraph.load(folder / "frozen_by_tf.pb"), "graph").decode()
+    other = text.replace("key_value_init/LookupTableImportV2", "fill").replace("vocab", "index")
+    (tmp_path / "renamed.graph").write_text(other)
+    graphs = (folder / "frozen_by_tf.pb", tmp_path / "renamed.graph")
+    same = command("diff", *graphs, "--run", "--fetch", "output", "--feed", WORDS)
+    assert same.code == 0, same.out
+    (tmp_path / "renamed.graph").write_text(other.replace('"dog"', '"rat"'))
+    assert command("diff", *graphs, "--run", "--fetch", "output", "--feed", WORDS).code == 1
+
+
+def test_a_graph_without_a_folder_is_compared_with_tables_of_its_own(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    model, frozen = fixtures / "saved_model_tables", tmp_path / "frozen.graph"
+    assert command("freeze", model, "-o", frozen).code == 0
+    ways = [("diff", *pair, "--run", "--feed", WORD) for pair in ((model, frozen), (frozen, model))]
+    for way, letters in zip(ways, ("BA", "AB"), strict=True):
+        same = command(*way)
+        assert (same.code, same.out.count("warning")) == (0, 1)
+        assert f"{letters[0]} has no values of its own for the table hash_table_1: " in same.out
+        assert f"those of {letters[1]} are used" in same.out
+    graph = cfgraph.load(frozen)
+    fill = graph["StatefulPartitionedCall_3/key_value_init6/LookupTableImportV2"]
+    numbers = graph[fill.inputs[2].node.name]
+    graph.set_attr(numbers, "value", TensorValue(numbers.attrs["value"].array + 1))
+    cfgraph.save(graph, frozen)
+    assert [command(*way).code for way in ways] == [1, 1]
+
+
+def test_a_table_without_an_initializer_is_named(command: Any, folder: Path) -> None:
+    graph = folder / "frozen_without_init.pb"
+    done = command("run", graph, "--feed", WORDS, "--fetch", "output")
+    assert done.code == 5
+    assert "warning: no node of the graph fills the table vocab" in done.err
+    checked = command("check", graph, "--fail-level", "warning")
+    assert checked.code == 1
+    assert "CFG228" in checked.out
+
+
+def test_other_commands_that_run_fill_tables_too(command: Any, folder: Path) -> None:
+    graph = folder / "frozen_by_tf.pb"
+    explained = command("explain", graph, "output", "--feed", WORDS)
+    assert "ran once" in explained.out
+    line = ("extract", graph, "--outputs", "output", "--inputs", "vocab_Lookup/LookupTableFindV2")
+    assert command(*line, "--feed", WORDS, "-o", "-").code == 0
+
+
+def test_a_table_that_a_function_may_fill_is_not_reported(command: Any, fixtures: Path) -> None:
+    done = command("check", fixtures / "saved_model_tables")
+    assert "CFG228" not in done.out
+
+
+def test_an_initializer_that_needs_a_feed_is_named_until_it_is_fed(
+    command: Any, folder: Path, tmp_path: Path
+) -> None:
+    text = cfgraph.dumps(cfgraph.load(folder / "frozen_by_tf.pb"), "graph").decode()
+    keys = next(line for line in text.splitlines() if line.startswith("Const = "))
+    (tmp_path / "g.graph").write_text(
+        text.replace(keys, "Const = Placeholder() {dtype=string, shape=[3]}")
+    )
+    line = ("run", tmp_path / "g.graph", "--feed", WORDS, "--fetch", "output")
+    done = command(*line)
+    assert done.code == 5
+    assert "LookupTableImportV2, which fills the table vocab, needs a feed" in done.err
+    fed = command(*line, "--feed", 'Const=["cat","dog","fish"]')
+    assert "[6.0, 9.0]" in fed.out
