@@ -154,19 +154,21 @@ def constant_arguments(
     return known[function]
 
 
-def require_bounded(function: FunctionGraph, instances: FunctionInstances) -> None:
+def require_bounded(
+    function: FunctionGraph, instances: FunctionInstances, depth: int = _MAX_CALL_DEPTH
+) -> None:
     """Raise Unsupported if a body with the functions that it calls has too many nodes.
 
-    A recursive function has no end of them. Functions that call each other too deeply are refused
-    as well.
+    A recursive function has no end of them. Functions that call each other deeper than `depth` are
+    refused as well.
     """
     counts: dict[FunctionGraph, int] = {}
     depths: dict[FunctionGraph, int] = {}
     for current, callees in _callees_first(function, instances):
         counts[current] = len(current.graph) + sum(counts[callee] for callee in callees)
         depths[current] = 1 + max((depths[callee] for callee in callees), default=0)
-        if depths[current] > _MAX_CALL_DEPTH:
-            message = f"loops and conditionals are nested more than {_MAX_CALL_DEPTH} deep"
+        if depths[current] > depth:
+            message = f"loops and conditionals are nested more than {depth} deep"
             raise Unsupported(message, node=current.name, code="CFG709")
     current_limits().check_nodes(counts[function], function.name)
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from cfgraph.analysis.liveness_rules import liveness_rule, require_liveness_mode
 from cfgraph.analysis.verify.verify import require_valid, require_valid_result
-from cfgraph.errors import UsageError
+from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.colocation import COLOCATION_ATTR, renamed_groups
 from cfgraph.ir.gc_pause import paused_gc
@@ -38,10 +38,12 @@ from cfgraph.passes.cluster.formation.report import (
     ClusterReport,
     CompilationGain,
 )
+from cfgraph.passes.cluster.functional_form import compiled_calls, is_in_clusters
 from cfgraph.passes.cluster.regions import (
     ClusterRegions,
     functionalize_regions,
 )
+from cfgraph.passes.functionalize.report import RegionRejected
 from cfgraph.passes.lower.lower import drop_dangling_colocation
 from cfgraph.passes.lowering import lower
 from cfgraph.passes.outcome import op_counts, unchanged_on_error
@@ -131,6 +133,31 @@ def cluster_traced(
 
 
 LOCATORS[cluster_traced.__code__] = pass_position
+
+
+def cluster_functional(
+    graph: Graph, *, fetches: Iterable[str], feeds: Iterable[str]
+) -> Clustering | None:
+    """Cluster a valid graph, in place, whose loops and conditionals XLA compiles as they are.
+
+    Return None if one must be lowered; the graph may be changed then.
+    """
+    sizes = ClusterSizes(2, None)
+    constraints = replace(cluster_constraints(graph, (), (), fetches, feeds), traced=True)
+    try:
+        functionalized = compiled_calls(graph, constraints)
+    except (RegionRejected, Unsupported):
+        return None
+    constraints = replace(constraints, functionalized=functionalized)
+    plan = plan_clusters(graph, liveness_rule(graph, "exact"), sizes, constraints)
+    if not is_in_clusters(functionalized, plan):
+        return None
+    clustering = _apply_plan(graph, plan, constraints, None)
+    require_valid_result(graph, "cluster")
+    return clustering
+
+
+LOCATORS[cluster_functional.__code__] = pass_position
 
 
 def _lower_and_cluster(graph: Graph, cluster_lowered: Callable[[], Clustering]) -> Clustering:

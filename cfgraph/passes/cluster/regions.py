@@ -16,7 +16,7 @@ from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import first_names
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
@@ -260,25 +260,41 @@ def _require_static_shapes(known: FunctionInstances, call: LoopCall, shapes: Sta
     new = {call.cond.name: call.cond, call.body.name: call.body}
     instances = known.extended(new)
     cond, body = (instances.get(function.name, {}) for function in (call.cond, call.body))
+    require_constant_arguments(instances, cond, body, call.operands)
+    names = [inner[0].name for inner in call.inner]
+    require_invariant_shapes(body, names, [shapes[tensor] for tensor in call.operands])
+
+
+def require_constant_arguments(
+    instances: FunctionInstances,
+    cond: FunctionGraph,
+    body: FunctionGraph,
+    operands: Sequence[Output],
+) -> None:
+    """Raise RegionRejected for a loop that changes a value that XLA needs as a constant."""
     is_invariant = loop_invariant_arguments(body)
     for function in (cond, body):
         for index in sorted(constant_arguments(function, instances)):
             if not is_invariant[index]:
-                text = f"XLA needs {call.operands[index].name} as a constant; the loop changes it"
+                text = f"XLA needs {operands[index].name} as a constant; the loop changes it"
                 raise region_rejected("constant varies", text)
-    _require_invariant_shapes(call, body, [shapes[tensor] for tensor in call.operands])
 
 
-def _require_invariant_shapes(call: LoopCall, body: FunctionGraph, initial: list[Shape]) -> None:
+def require_invariant_shapes(
+    body: FunctionGraph, names: Sequence[str], initial: Sequence[Shape]
+) -> None:
+    """Raise RegionRejected if a value changes its initial shape in a loop.
+
+    `names` are those of the values inside of the loop.
+    """
     fed = {
         argument.output().name: shape
         for argument, shape in zip(body.arguments, initial, strict=True)
     }
     inferred = infer_shapes(body.graph, fed)
-    for index, (shape, updated) in enumerate(zip(initial, body.returns, strict=True)):
+    for name, shape, updated in zip(names, initial, body.returns, strict=True):
         try:
             shape.merge(inferred[updated])
         except ValueError:
-            name, new = call.inner[index][0].name, inferred[updated]
-            text = f"the shape of {name} changes from {shape} to {new}"
+            text = f"the shape of {name} changes from {shape} to {inferred[updated]}"
             raise region_rejected("shape changes", text) from None

@@ -3,7 +3,10 @@
     inline clusters ─▶ lower ─▶ place and partition ─▶ cluster ─▶ plan ─▶ abstract values
 
 Each step returns a spec, over a copy of the graph where the step edits it. Runs share the plans of
-a fetch-set, and link drivers from them.
+a fetch-set, and link drivers from them. Loops and conditionals that clusters can contain in the
+form of the graph are not lowered:
+
+    inline clusters ─▶ inline calls ─▶ cluster ─▶ plan
 
 Generated code merges the devices of a run, so that its graph is placed and not partitioned:
 
@@ -42,6 +45,7 @@ from cfgraph.runtime.preparation.run_config import ON_GPUS, RunConfig
 from cfgraph.runtime.preparation.run_names import recluster_run
 from cfgraph.runtime.preparation.run_passes import (
     assign_devices,
+    cluster_functional_run,
     cluster_run,
     lowered_copy,
     partition_run,
@@ -65,19 +69,29 @@ def prepare(
     spec: RunSpec,
     config: RunConfig,
     clusters: ClusterKernels,
-) -> tuple[RunSpec, list[Plan]]:
-    """Return the run as the token executor executes it, and its plans."""
-    return prepare_lowered(recluster_and_lower(spec), config, clusters)
-
-
-def prepare_lowered(
-    spec: RunSpec,
-    config: RunConfig,
-    clusters: ClusterKernels,
     omit_values: ValueOmission | None = None,
 ) -> tuple[RunSpec, list[Plan]]:
-    """Place, partition, cluster, and plan the run of a lowered graph."""
+    """Return the run as the token executor executes it, and its plans.
+
+    Loops and conditionals are lowered, unless clusters contain them in the form of the graph.
+    """
+    spec = recluster_run(spec) if spec.groups else spec
     device: str | None = config.devices[0] if config.devices else DEFAULT_DEVICE
+    clustered = None
+    if config.regions and config.jit and len(config.devices) < 2 and config.workers is None:
+        clustered = cluster_functional_run(spec)
+    if clustered is None:
+        clustered, device = _prepare_lowered(lower_run(spec), config, device)
+    plans = runnable_plans(clustered, device, config, clusters)
+    if omit_values is not None:
+        omit_values(clustered.graph, plans)
+    return clustered, plans
+
+
+def _prepare_lowered(
+    spec: RunSpec, config: RunConfig, device: str | None
+) -> tuple[RunSpec, str | None]:
+    """Place, partition, and cluster the run of a lowered graph; its device, None for several."""
     if len(config.devices) > 1 or (config.devices and is_partitioned(spec.graph)):
         spec, device = partition_run(spec, config), None
     elif config.workers is not None and not is_partitioned(spec.graph):
@@ -85,15 +99,7 @@ def prepare_lowered(
         raise UsageError(message, hint="name several devices, such as cpu:0-3")
     if config.jit is not None:
         spec = cluster_run(spec, regions=config.regions)
-    plans = runnable_plans(spec, device, config, clusters)
-    if omit_values is not None:
-        omit_values(spec.graph, plans)
-    return spec, plans
-
-
-def recluster_and_lower(spec: RunSpec) -> RunSpec:
-    """Cluster the nodes that the run needs of inlined clusters again, then lower its graph."""
-    return lower_run(recluster_run(spec) if spec.groups else spec)
+    return spec, device
 
 
 def runnable_plans(
@@ -224,11 +230,11 @@ def _plan_run(
     entry: CacheEntry | None,
     is_local: bool,
 ) -> PlannedRun:
-    spec = recluster_and_lower(spec)
     is_placed = len(config.devices) > 1 and not is_partitioned(spec.graph)
     if not token_reason and is_local and is_placed and config.jit is None:
+        spec = lower_run(recluster_run(spec) if spec.groups else spec)
         return _plan_placed(spec, config, clusters, entry)
-    spec, plans = prepare_lowered(spec, config, clusters, omit_values)
+    spec, plans = prepare(spec, config, clusters, omit_values)
     token_plans = TokenPlans(lambda: (spec, plans))
     devices = {plan.device for plan in plans} - {DEFAULT_DEVICE}
     if not token_reason and any(map(is_gpu, devices)):

@@ -10,14 +10,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
-from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.analysis.verify.verify import require_valid
+from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ir.traversal import ancestors, is_partitioned
-from cfgraph.ops.opdef.op import is_functional, lookup, strip_identities
+from cfgraph.ops.opdef.op import calls_functions, is_functional, lookup, strip_identities
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.engine.plan import RunSpec, is_replaced_by_feed
 from cfgraph.runtime.preparation.run_config import RunConfig
@@ -29,10 +31,16 @@ def lowered_copy(spec: RunSpec) -> RunSpec:
     """The run on a lowered copy of its graph. Raises the errors of `lower`."""
     from cfgraph.passes.lowering import lower
 
+    run = _functional_copy(spec)
+    lower(run.graph)
+    return run.on(run.graph)
+
+
+def _functional_copy(spec: RunSpec) -> RunSpec:
+    """The run on a copy of what it needs, in which no output of a functional node is fed."""
     copy = copy_graph(spec.graph, ancestors(spec.graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     remove_uncalled_functions(copy)  # the run does not depend on errors in them
     feeds = {tensor: _lowered_feed(copy, _copied(tensor, copy)) for tensor in spec.feeds}
-    lower(copy)
     return _with_feeds(spec, copy, feeds)
 
 
@@ -182,7 +190,6 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
 
     graph = spec.graph
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
-    fetches = [*(tensor.name for tensor in spec.fetches), *(node.name for node in spec.targets)]
     early_reads: set[tuple[str, str]] = set()
     if regions:
         fed = {copy[tensor.node.name] for tensor in spec.feeds}
@@ -192,7 +199,35 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
         early_reads.update(variable_key(handle) for handle in handles if is_variable(handle))
         roots = [*spec.roots, *_nodes_of(spec.feeds)]
         drop_unread_results(copy, [copy[node.name] for node in roots])
-    feeds = [tensor.name for tensor in spec.feeds]
-    clustering = cluster_traced(copy, fetches=fetches, feeds=feeds, regions=regions)
+    clustering = cluster_traced(copy, **_cluster_names(spec), regions=regions)
     outside = {each.name: each.reason.text for each in clustering.regions if each.reason}
     return replace(spec.on(copy), early_reads=frozenset(early_reads), outside=outside)
+
+
+def cluster_functional_run(spec: RunSpec) -> RunSpec | None:
+    """The run on a copy of its graph, with clusters that contain its loops and conditionals.
+
+    None if one of these must be lowered, or no node calls a function.
+    """
+    from cfgraph.passes.cluster.cluster import cluster_functional
+    from cfgraph.passes.lower.lower import inline_calls
+
+    if not calls_functions(spec.graph) or any(map(ROLES.__getitem__, spec.graph.ops)):
+        return None
+    run = _functional_copy(spec)
+    try:
+        require_valid(run.graph)
+        inline_calls(run.graph)
+    except (InvalidInput, Unsupported):  # lowering raises the same
+        return None
+    run = run.on(run.graph)
+    needed = {*ancestors(run.graph, [*run.roots, *_nodes_of(run.feeds)])}
+    run.graph.remove(*(node for node in run.graph if node not in needed))
+    is_clustered = cluster_functional(run.graph, **_cluster_names(run)) is not None
+    return run.on(run.graph) if is_clustered else None
+
+
+def _cluster_names(spec: RunSpec) -> dict[str, list[str]]:
+    """The names of what a run fetches and feeds, for clustering."""
+    feeds, fetches, targets = spec.names
+    return {"fetches": fetches + targets, "feeds": feeds}

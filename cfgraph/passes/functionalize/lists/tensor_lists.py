@@ -14,9 +14,9 @@ from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import NUMERIC_KINDS
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.role import FORWARDING_ROLES
+from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.traversal import reachable
-from cfgraph.ops.opdef.op import lookup, role_of, row_operation
+from cfgraph.ops.opdef.op import Op, lookup, role_of, row_operation
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.functionalize.lists.gradient_arrays import separate_gradient_arrays
 from cfgraph.passes.functionalize.lists.stack_to_list import is_stack, stack_to_list, stack_use
@@ -143,16 +143,22 @@ def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
 
 
 def require_static_size(
-    group: list[Node], shapes: StaticShapes, fetched: Collection[Node], *, traced: bool = False
+    group: list[Node],
+    shapes: StaticShapes | None,
+    fetched: Collection[Node],
+    *,
+    traced: bool = False,
 ) -> None:
-    """Raise RegionRejected unless the operations of a group allow a static list size."""
+    """Raise RegionRejected unless the operations of a group allow a static list size.
+
+    That of a `traced` list follows from a run, without `shapes`.
+    """
     operations = set()
     for node in group:
         op, operation = lookup(node.op), row_operation(node)
         if operation in _TRACED_OPERATIONS and not traced:
             operation = ""
-        forwards = op is not None and (op.role in FORWARDING_ROLES or op.aliasing.is_identity)
-        if not operation and not forwards:
+        if not operation and (op is None or not _forwards_list(op)):
             text = f"{node.name} ({node.op}) uses it"
             raise region_rejected("list", text, node=node.name)
         if node in fetched and any(map(_is_tensor_list, _node_outputs(node))):
@@ -165,13 +171,24 @@ def require_static_size(
             text = f"{node.name} may extend it"
             raise region_rejected("list", text, node=node.name)
         if operation == "empty" and not traced:
-            limit = shapes.value(node.inputs[_MAX_ELEMENTS_INPUT])
+            maximum = node.inputs[_MAX_ELEMENTS_INPUT]
+            limit = None if shapes is None else shapes.value(maximum)
             if limit is None or limit < 0:
                 text = f"the maximum number of elements of {node.name} is unknown"
                 raise region_rejected("list", text, node=node.name)
         operations.add(operation)
     if {"push", "all"} <= operations and not traced:
         raise region_rejected("list", "its final number of elements is unknown")
+
+
+def _forwards_list(op: type[Op]) -> bool:
+    """True for an op whose results are lists that it receives, or those of functions."""
+    return (
+        op.role in FORWARDING_ROLES
+        or op.role is Role.ARG
+        or op.aliasing.is_identity
+        or op.calls.inlined
+    )
 
 
 def _list_neighbors(node: Node) -> Iterator[Node]:
