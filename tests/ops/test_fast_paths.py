@@ -219,6 +219,8 @@ def test_index_vectors_out_of_bounds_are_rejected() -> None:
             compute("GatherNd", x, np.array([[0, 0], bad], np.int32))
     for index in (-1, 4):
         indices = np.array([[0], [1], [index]], np.int32)
+        with pytest.raises(OpError, match=r"indices\[2\] = \[-?\d\] does not index into shape"):
+            compute("GatherNd", floats(4, 3), indices)
         with pytest.raises(OpError, match="is not in"):
             compute("GatherV2", x, indices, np.int32(1), batch_dims=1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -331,6 +332,9 @@ class GatherNd(Op):
     ) -> Any:
         params, indices = with_index_depth(xp, params, indices)
         check = bad_indices_policy != b"IGNORE"
+        if xp is np and check and indices.ndim > 1 and indices.shape[-1] == 1:
+            with suppress(OpError):  # which does not name the vector
+                return take_slices(xp, params, indices[..., 0], 0)
         where, bad = index_vectors(xp, indices, params.shape, check=check)
         picked = params[(*where, ...)]
         if bad is None:
