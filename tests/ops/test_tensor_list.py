@@ -86,6 +86,18 @@ def test_a_scatter_beyond_the_end_makes_the_list_longer() -> None:
     assert np.array_equal(whole, [[0.0], [0.0], [9.0]])
 
 
+def test_elements_set_at_the_end_leave_the_shorter_list_as_it_was() -> None:
+    g = Sketch()
+    dtype = g.const(1.0).dtype
+    start = done = g("TensorListReserve", [], 1, element_dtype=dtype)
+    for place in (0, 1, 2, 4):
+        done = g("TensorListSetItem", done, place, place + 1.0, resize_if_index_out_of_bounds=True)
+    lists = [g("TensorListStack", made, [], element_dtype=dtype) for made in (done, start)]
+    longer, shorter = Kernels(g.graph).run(lists)
+    assert np.array_equal(longer, [1, 2, 3, 0, 5])
+    assert np.array_equal(shorter, [0])
+
+
 def test_negative_places_are_refused() -> None:
     g = Sketch()
     dtype = g.const(1.0).dtype

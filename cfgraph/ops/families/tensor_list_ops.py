@@ -403,6 +403,10 @@ class TensorListSetItem(TensorListOp):
         position = index.item()
         length = handle.length
         if resize_if_index_out_of_bounds and position >= length:
+            if position == length:  # a resize copies the list
+                check_bytes(8 * (length + 1), "the list")
+                check_element(handle, value)
+                return handle.pushed(value)
             handle = _resize_list(handle, position + 1)
         elif not 0 <= position < length:
             message = f"Trying to modify element {position} in a list with {length} elements."
