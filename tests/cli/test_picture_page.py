@@ -532,6 +532,21 @@ def test_two_graphs_are_drawn_with_what_differs(
         assert part in text(browser, "#details")
     browser.value("pick(null)")
     assert f"1 {status}" in text(browser, "#details")
+    assert count(browser, "#details li a wbr") == 3
+
+
+def test_the_legend_has_the_colors_that_are_drawn(
+    command: Any, edited: Path, browser: Chromium, tmp_path: Path
+) -> None:
+    file = tmp_path / "page.html"
+    assert command("diff", GRAPHS / "counter.pb", edited, "--html", file).code == 1
+    browser.open(file)
+    assert "liveness" not in text(browser, "#signs")
+    browser.value(
+        "(() => { const choice = document.getElementById('colour'); choice.value = 'liveness';"
+        " choice.dispatchEvent(new Event('change')); })()"
+    )
+    assert "same color: equal liveness" in text(browser, "#signs")
 
 
 def test_a_whole_subgraph_that_was_removed_is_in_boxes(

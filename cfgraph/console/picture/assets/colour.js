@@ -47,5 +47,8 @@ function offerColours() {
     if (name === "time" && !model.run) continue;
     choice.append(new Option(name, name));
   }
-  choice.addEventListener("change", () => svg && paint());
+  choice.addEventListener("change", () => {
+    legend();
+    if (svg) paint();
+  });
 }

@@ -16,8 +16,14 @@ function make(tag, given = {}, ...children) {
 
 function nodeLink(n, text = nodes[n].name) {
   const { name } = nodes[n];
-  return make("a", { href: `#node=${encodeURIComponent(name)}`, "data-node": n, title: text.includes(name) ? undefined : name }, text);
+  return make("a", { href: `#node=${encodeURIComponent(name)}`, "data-node": n, title: text.includes(name) ? undefined : name }, ...breakable(text));
 }
+
+// a text that breaks after slashes before it breaks inside a word
+function breakable(text) {
+  return text.split(/(?<=\/)/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
+}
+
 const dim = (text) => make("span", { class: "dim" }, text);
 
 const findingsOf = (() => {
@@ -57,11 +63,11 @@ function facts(rows) {
 function list(title, items) {
   if (!items.length) return [];
   const rest = items.length > MANY ? [make("li", {}, dim(`and ${items.length - MANY} more`))] : [];
-  return [make("h3", {}, title), make("ul", {}, ...items.slice(0, MANY).map((item) => make("li", {}, ...item)), ...rest)];
+  return [make("h3", {}, ...breakable(title)), make("ul", {}, ...items.slice(0, MANY).map((item) => make("li", {}, ...item)), ...rest)];
 }
 
 // the names below a common scope, after a line with the scope
-const below = (scope) => (scope ? [make("p", { class: "dim below" }, `below ${scope}:`)] : []);
+const below = (scope) => (scope ? [make("p", { class: "dim below" }, ...breakable(`below ${scope}:`))] : []);
 
 function whenText(node) {
   const when = whenOf(node);
@@ -198,7 +204,7 @@ function aboutGraph() {
   const kinds = counted(groups.slice(1).map((group) => group.kind)).filter(([kind]) => !["chunk", "unchanged"].includes(kind));
   return [
     make("h2", {}, model.title),
-    make("p", {}, `${nodes.length} nodes`, ...kinds.map(([kind, count]) => `, ${count} ${KINDS[kind]}${count === 1 ? "" : "s"}`)),
+    make("p", {}, `${nodes.length} nodes`, ...kinds.map(([kind, count]) => `, ${count}\u00a0${KINDS[kind]}${count === 1 ? "" : "s"}`)),
     make("p", { class: "dim" }, "Click a box (+) to open it, its title (−) to close it. Drag to move, scroll to zoom."),
     ...model.notes.map((text) => make("p", { class: "warning" }, text)),
     ...(model.difference ? listDifferences() : []),

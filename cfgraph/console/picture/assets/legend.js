@@ -10,11 +10,14 @@ function shape(points, className = "") {
 
 const RECTANGLE = "4,2 40,2 40,14 4,14";
 const box = (className) => `<svg viewBox="0 0 44 16" class="sign"><g class="cluster ${className}"><polygon points="${RECTANGLE}"/></g></svg>`;
+const HUED = `<svg viewBox="0 0 44 16" class="sign"><g class="node hued" style="--hue:210"><polygon points="${RECTANGLE}"/></g></svg>`;
 
+// what the picture has, and what its colors are of
 function legend() {
   const roles = new Set(nodes.map(roleOf)), kinds = new Set(groups.map((group) => group.kind));
   const has = (...names) => names.some((name) => roles.has(name));
-  const runs = new Set(model.whens.map((when) => when[0]));
+  const colour = document.getElementById("colour").value;
+  const runs = new Set(colour === "liveness" ? model.whens.map((when) => when[0]) : []);
   const signs = [
     [true, line("data"), "data"],
     [nodes.some((node) => node.after), line("control"), "control edge"],
@@ -32,13 +35,12 @@ function legend() {
     [kinds.has("chunk"), box("chunk"), "consecutive nodes"],
     [kinds.has("cluster"), box("launch"), "cluster"],
     [kinds.has("function") || kinds.has("call"), box("function"), "function, its call"],
-    [runs.has("sometimes"), `<svg viewBox="0 0 44 16" class="sign"><g class="node hued" style="--hue:210"><polygon points="${RECTANGLE}"/></g></svg>`,
-      "same color: equal liveness"],
+    [runs.has("sometimes"), HUED, "same color: equal liveness"],
+    [colour === "device", HUED, "same color: same device"],
     ...["added", "removed", "changed"].map((status) => [nodes.some((node) => node.status === status), shape(RECTANGLE, status), status]),
     [runs.has("never"), shape(RECTANGLE, "never"), "never runs"],
   ];
   const shown = signs.filter(([wanted]) => wanted);
-  openLegend(document.getElementById("legend"));
   document.getElementById("signs").innerHTML = shown.map(([, sign, text]) => `<span>${sign}${text}</span>`).join("");
 }
 

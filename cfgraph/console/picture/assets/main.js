@@ -61,7 +61,7 @@ async function begin() {
   offerTabs();
   offerColours();
   offerFindings();
-  legend();
+  openLegend(document.getElementById("legend"));
   if (run) {
     showTimeline();
     showValues();
@@ -78,6 +78,7 @@ async function begin() {
   document.getElementById("operands").addEventListener("click", toggleOperands);
   document.getElementById("less").addEventListener("click", drawStart);
   document.getElementById("colour").value = model.difference ? "nothing" : "liveness";
+  legend();
   openSome();
   showDetails(null);
   try {
