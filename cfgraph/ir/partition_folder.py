@@ -58,7 +58,10 @@ def _device_graph(graph: Graph, nodes: list[Node], called: set[str]) -> Graph:
 
 
 def _require_local_inputs(node: Node, folder: Path) -> None:
-    hint = f"write one file, such as {folder}.pb, or partition the graph first"
+    hint = (
+        f"write one file, such as {folder}.pb, or partition the graph first;"
+        " only `grad` and `functionalize` write a SavedModel, from one"
+    )
     if not node.device:
         message = f"the node has no device; {_ONE_DEVICE}"
         raise UsageError(message, node=node, hint=hint)

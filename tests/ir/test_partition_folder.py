@@ -117,7 +117,9 @@ def test_a_graph_that_is_not_partitioned_is_not_saved_in_parts(
 ) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         saved(tmp_path, text)
-    assert f"write one file, such as {tmp_path / 'parts'}.pb" in (caught.value.hint or "")
+    hint = caught.value.hint or ""
+    assert f"write one file, such as {tmp_path / 'parts'}.pb" in hint
+    assert "`functionalize` write a SavedModel" in hint
     assert not (tmp_path / "parts").exists()
 
 
