@@ -246,6 +246,15 @@ def shortened_name(name: str, columns: int) -> str:
     return f"…{'/' if name.endswith(f'/{rest}') else ''}{rest}"
 
 
+def _slice_of(
+    pieces: Iterable[tuple[str, str]], start: int, length: int
+) -> Iterator[tuple[str, str]]:
+    """The pieces of a line, each a text and its style, between two positions in its text."""
+    for text, style in pieces:
+        yield text[max(start, 0) : max(start + length, 0)], style
+        start -= len(text)
+
+
 class FoldedCell:
     """A cell for rich that is folded at slashes, so that names of nodes stay readable."""
 
@@ -308,6 +317,10 @@ class Page:
     def spans(self, pieces: Sequence[tuple[str, str]]) -> None:
         """Print one line of pieces, each a text and its style."""
         self.line("".join(text for text, _ in pieces))
+
+    def folded_spans(self, pieces: Sequence[tuple[str, str]], indent: int) -> None:
+        """Print pieces, folded to a terminal with an indent from the second line on."""
+        self.spans(pieces)
 
     def table(self, table: OutputTable) -> None:
         """Print a table as indented lines, without its empty columns."""
@@ -386,6 +399,19 @@ class RichPage(Page):
 
         styled = [(clean_lines(text), style) for text, style in pieces]
         self.console.print(Text.assemble(*styled), soft_wrap=True)
+
+    def folded_spans(self, pieces: Sequence[tuple[str, str]], indent: int) -> None:
+        """Print pieces, folded to the terminal with an indent from the second line on."""
+        text = "".join(text for text, _ in pieces)
+        columns = self.console.width
+        if "\n" in text or width(text) <= columns:
+            self.spans(pieces)
+            return
+        end = 0
+        for line in folded(text, columns - indent).split("\n"):
+            start = text.index(line, end)
+            self.spans([(" " * indent if end else "", ""), *_slice_of(pieces, start, len(line))])
+            end = start + len(line)
 
     def rows(self, table: OutputTable) -> None:
         """Print a table, unfolded if its numbers leave no room for the rest.

@@ -182,6 +182,17 @@ def test_without_colour_a_terminal_still_gets_folded_tables(
     assert max(map(len, text.splitlines())) <= 60
 
 
+def test_differences_are_folded_between_words_on_a_terminal(command: Any, graphs: Path) -> None:
+    files = [str(graphs / name) for name in ("counter.pb", "nested.pb")]
+    args = ["diff", *files, "--color", "never"]
+    _, _, *folded = on_terminal(args, 50).splitlines()
+    _, _, *whole = command(*args).out.splitlines()
+    assert max(map(len, folded)) <= 50 < max(map(len, whole))
+    assert "".join(folded).replace(" ", "") == "".join(whole).replace(" ", "")
+    words = {word for line in whole for word in re.split("[/ ,_]", line)}
+    assert {word for line in folded for word in re.split("[/ ,_]", line)} <= words
+
+
 def test_a_trace_is_shown_live_on_a_terminal(counter: Path) -> None:
     text = on_terminal(["run", str(counter), "--feed", "n=2", "--trace"], 100)
     assert "while[1]" in text

@@ -115,7 +115,7 @@ def print_delta(out: Page, delta: GraphDiff, *, full: bool = False, hint: str = 
     for sign, names in (("-", delta.functions_removed), ("+", delta.functions_added)):
         printer.several(sign, names, lambda name: f"function {name}")
     for function in delta.functions_changed:
-        out.line(f"~ function {function.name}", "yellow")
+        printer.folded([(f"~ function {function.name}", "yellow")])
         inner = _DiffPrinter(out, full, "    ", hint)
         inner.parts(function.changes)
         inner.nodes(function.nodes)
@@ -171,9 +171,9 @@ class _DiffPrinter:
         texts = [describe(item) for item in self.shown(items)]
         common = CommonScope("", {}) if self.full else common_scope(texts)
         if common.scope:
-            self.out.line(f"{self.indent}{sign} below {common.scope}:", "dim")
+            self.folded([(f"{self.indent}{sign} below {common.scope}:", "dim")])
         for text in self.capped(sign, texts, len(items)):
-            self.out.line(f"{self.indent}{sign} {common.text(text)}", _STYLES[sign])
+            self.folded([(f"{self.indent}{sign} {common.text(text)}", _STYLES[sign])])
 
     def shown(self, items: Sequence[Any]) -> Sequence[Any]:
         """The items that are printed."""
@@ -200,7 +200,7 @@ class _DiffPrinter:
         """Print a node with the parts that differ."""
         renamed = "" if item.before.name == item.after.name else f" -> {item.after.name}"
         op = f" ({item.after.op})" if item.before.op == item.after.op else ""
-        self.out.line(f"{self.indent}~ {item.before.name}{renamed}{op}", "yellow")
+        self.folded([(f"{self.indent}~ {item.before.name}{renamed}{op}", "yellow")])
         _DiffPrinter(self.out, self.full, f"{self.indent}    ").parts(item.changes)
 
     def parts(self, changes: Iterable[Change]) -> None:
@@ -211,7 +211,11 @@ class _DiffPrinter:
             pieces += [(f"- {old}", "red")] if change.before is not None else []
             pieces += [("  ", "")] if None not in (change.before, change.after) else []
             pieces += [(f"+ {new}", "green")] if change.after is not None else []
-            self.out.spans(pieces)
+            self.folded(pieces)
+
+    def folded(self, pieces: Sequence[tuple[str, str]]) -> None:
+        """Print a line of pieces, continued below the text after its sign or indent."""
+        self.out.folded_spans(pieces, len(self.indent) + 2)
 
     def side(self, value: Any) -> str:
         """Format one side of a change."""
