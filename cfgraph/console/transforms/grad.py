@@ -225,7 +225,7 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
                 yield (
                     f"warning: the elements of {name} have a constant sum ({node.op} {node.name}), "
                     f"whose gradient is zero; select one (--ys '{base}[:, 0]'), weight them "
-                    "(--grad-ys), or add the --jacobian"
+                    "(--grad-ys), or add --jacobian"
                 )
 
     def _ignored(self) -> Iterator[str]:
