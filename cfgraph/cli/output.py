@@ -34,6 +34,7 @@ _MIN_FOLDED: Final = 6
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _HIDES_NOTES: Final[ContextVar[bool]] = ContextVar("hides_notes", default=False)
 _BREAKABLE: Final = re.compile(r"[^/ ,_]*[/ ,_]*")
+_INNER_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Styled(str):
@@ -221,7 +222,10 @@ def _broken_word(line: str, word: str, columns: int) -> Iterator[str]:
 
 
 def folded(text: str, columns: int) -> str:
-    """Break a text into lines of a width: after a slash, a blank or the like where possible."""
+    """Break a text into lines of a width: after a slash, a blank or the like where possible.
+
+    A longer name breaks before a capital.
+    """
     lines, line = list[str](), ""
     for piece in _BREAKABLE.findall(text):
         if line and width(line + piece.rstrip()) > columns:
@@ -229,8 +233,10 @@ def folded(text: str, columns: int) -> str:
             line = ""
         line += piece
         while width(line.rstrip()) > columns:
-            lines.append(line[:columns])
-            line = line[columns:]
+            words = (word.start() for word in _INNER_WORD.finditer(line, 1, columns + 1))
+            end = max(words, default=columns)
+            lines.append(line[:end])
+            line = line[end:]
     return "\n".join([*lines, line.rstrip()] if line.strip() or not lines else lines)
 
 

@@ -105,6 +105,20 @@ def test_a_spare_column_is_omitted_where_it_finds_no_room(monkeypatch: pytest.Mo
     assert LONG in lines_on_terminal(table, 120, monkeypatch)[1].split()[1]
 
 
+def test_a_name_that_is_too_long_breaks_before_a_capital(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["AssignVariableOp", "StatefulPartitionedCall:0", "x" * 30]
+    table = OutputTable([Column("op")], [[name] for name in names])
+    lines = lines_on_terminal(table, 14, monkeypatch)
+    assert [line.strip() for line in lines[1:6]] == [
+        "Assign",
+        "VariableOp",
+        "Stateful",
+        "Partitioned",
+        "Call:0",
+    ]
+    assert max(map(len, lines)) <= 14
+
+
 def test_off_a_terminal_nothing_is_truncated() -> None:
     table = OutputTable([Column("a"), Column("empty", optional=True)], [("x" * 500, None)])
     stream = io.StringIO()
