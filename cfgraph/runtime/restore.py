@@ -48,6 +48,8 @@ from cfgraph.runtime.preparation.prepare import lower_run
 from cfgraph.runtime.preparation.run_config import require_state
 from cfgraph.runtime.session import Session
 
+# writes what initializers assign, for those who expect values
+SAVE_VARIABLES: Final = "cfgraph run GRAPH --target INIT --save-variables ck"
 _INDEX_SUFFIX: Final = ".index"
 
 

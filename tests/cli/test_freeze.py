@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ dropped = Neg(switch:1)
 merged = Merge(switch:0, dropped)
 y = Identity(merged)
 counted = Identity(merged, ^count)
+"""
+
+REFERENCE = """
+x = Placeholder() {dtype=float32, shape=[]}
+v = VariableV2() {dtype=float32, shape=[]}
+two = Const() {dtype=float32, value=float32[]:2}
+init = Assign(v, two)
+read = Identity(v)
+y = Mul(x, read)
 """
 
 
@@ -82,6 +92,23 @@ def test_a_case_has_the_values_of_variables(command: Any, training: Path) -> Non
     assert cfgraph.Session(cfgraph.load(out)).run(["y"], {"x": 4.0}) == [12.0]
     np.savez(case, **{"@variable::other": np.float32(3)})
     assert "no values of the variables w" in command(*line, "--feeds", case).err
+
+
+@pytest.mark.parametrize("options", ["", "--init init", "--init init --verify"])
+def test_the_hint_for_missing_values_writes_those_of_an_initializer(
+    command: Any, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("g.graph").write_text(REFERENCE)
+    line = ("freeze", "g.graph", "--fetch", "y", "-o", "frozen.pb")
+    done = command(*line, *options.split())
+    assert done.code == 2
+    words = re.search(r"cfgraph (run GRAPH \S+ INIT \S+ ck)", done.err)
+    assert words, done.err
+    save = words[1].replace("GRAPH", "g.graph").replace("INIT", "init")
+    assert command(*save.split()).code == 0
+    assert command(*line, "--variables", "ck").code == 0
+    assert cfgraph.Session(cfgraph.load("frozen.pb")).run(["y"], {"x": 4.0}) == [8.0]
 
 
 def test_missing_values_and_outputs_are_usage_errors(command: Any, training: Path) -> None:

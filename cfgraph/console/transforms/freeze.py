@@ -30,6 +30,7 @@ from cfgraph.runtime.feeds.case_files import read_case
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.restore import (
+    SAVE_VARIABLES,
     RequiredState,
     required_state,
     restore_for_graph,
@@ -37,6 +38,10 @@ from cfgraph.runtime.restore import (
 )
 
 _MAX_NAMES = 4
+_VALUES_HINT = (
+    "name the SavedModel or the checkpoint that has them: --variables PATH; "
+    f"{SAVE_VARIABLES} writes one, for --variables ck"
+)
 
 
 class VariableReport(Record):
@@ -86,6 +91,13 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
     shares_names = True
     functions: int
     lost: SignatureNames
+
+    @classmethod
+    def require_used(cls, options: FreezeOptions, runs: ComparedRuns) -> None:
+        """Raise UsageError for initializers in place of values, and for unused inputs of runs."""
+        if runs.inputs.init and options.variables is None:
+            raise UsageError("--init assigns no values before the pass", hint=_VALUES_HINT)
+        super(FrozenGraph, cls).require_used(options, runs)
 
     @classmethod
     def prepare(
@@ -197,5 +209,4 @@ def _restored(graph: Graph, options: FreezeOptions, fetches: Sequence[str]) -> S
         return state
     names = first_names([name for _, name in sorted(required.variables)], _MAX_NAMES)
     message = f"no values of the variables {names}"
-    hint = "name the SavedModel or the checkpoint that has them: --variables PATH"
-    raise UsageError(message, hint=hint)
+    raise UsageError(message, hint=_VALUES_HINT)

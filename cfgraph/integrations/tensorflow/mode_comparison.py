@@ -32,6 +32,7 @@ from cfgraph.ops.families.variables import Variable, VariableV2
 from cfgraph.ops.opdef.op import is_a
 from cfgraph.ops.opdef.random_streams import draws
 from cfgraph.runtime.feeds.parse_feeds import is_same_array
+from cfgraph.runtime.restore import SAVE_VARIABLES
 
 # graphs of more nodes are bisected for the first node that differs
 _MAX_SCANNED: Final = 48
@@ -355,7 +356,10 @@ def _ulps(a: Any, b: Any) -> float:
     return float(np.max(np.where(np.isfinite(gaps), gaps, 0), initial=0))
 
 
-_FREEZE_HINT: Final = "make the variables constants first: cfgraph freeze GRAPH -o frozen.pb"
+_FREEZE_HINT: Final = (
+    f"make the variables constants first: {SAVE_VARIABLES}, "
+    "then cfgraph freeze GRAPH --variables ck -o frozen.pb"
+)
 
 
 def _reject_references(graph: Graph, roots: Sequence[Node]) -> None:

@@ -231,7 +231,9 @@ def test_variables_of_references_are_rejected(pool: ModePool) -> None:
     )
     with pytest.raises(Unsupported, match="v is a variable") as caught:
         compare_modes(pool, graph, MODE)
-    assert "cfgraph freeze" in (caught.value.hint or "")
+    hint = caught.value.hint or ""
+    assert "cfgraph run GRAPH --target INIT --save-variables ck, then cfgraph freeze" in hint
+    assert "freeze GRAPH --variables ck -o frozen.pb" in hint
 
 
 @pytest.mark.parametrize(
