@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,12 @@ def test_an_output_that_differs_is_reported_with_its_case(model: Path, command: 
     assert done.code == 1
     assert done.lines[0] == "golden outputs  A is changed.npz, B is model"
     assert done.lines[1].startswith(f"y: {y.size} of {y.size} elements differ")
-    assert done.lines[-1].startswith("found in case 3, with --feed ")
-    feeds = done.lines[-1].partition("--feed ")[2].strip("'")
-    assert "elements" not in command("run", model, "--feed", feeds, "--fetch", "y").err
+    assert done.lines[-1].startswith(
+        "found in case 3; to run it: cfgraph run model --fetch=y --feed"
+    )
+    repeated = command(*shlex.split(done.lines[-1].partition("cfgraph ")[2]), "--out", "y=@y.npy")
+    assert repeated.code == 0, repeated.err
+    assert np.array_equal(np.load("y.npy"), y)
     assert command("diff", model, other, "--atol", "2").code == 0
     line = command("diff", model, other, "--format", "github").out
     assert line.startswith("::error file=model,title=CFG804::y: ")
@@ -72,6 +76,9 @@ def test_other_weights_are_a_difference(model: Path, command: Any) -> None:
     cfgraph.save_variables(state, "other/variables")
     done = command("diff", model, "golden.npz", "--variables", "other/variables")
     assert (done.code, done.lines[1].startswith("y: ")) == (1, True), done.err
+    line = shlex.split(done.lines[-1].partition("cfgraph ")[2])
+    assert command(*line, "--out", "y=@y.npy").code == 0
+    assert not np.allclose(np.load("y.npy"), np.load("golden.npz")["0/out/y"])
 
 
 def test_a_derived_graph_is_compared_by_the_names_of_the_signature(

@@ -48,8 +48,13 @@ _MAX_FEED_ELEMENTS: Final = 32
 _DIGITS: Final = 12
 
 
-def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
-    """Print the first diverging node, the differences, and the inputs, or report equality."""
+def print_runs(
+    out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = False, command: str = ""
+) -> None:
+    """Print the first diverging node, the differences, and the inputs, or report equality.
+
+    If a `command` repeats the case, it is printed with the options that feed the inputs.
+    """
     if delta.lowered:
         out.line(
             "A was lowered before the run: not all of its functions can be called directly",
@@ -85,8 +90,9 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
         return
     if delta.first is None and len(graphs) > 1:
         out.line("no earlier node that both graphs contain diverges", "dim")
-    options = case_options(delta, graphs)
-    out.line(f"found in case {delta.cases}{options and ', with '}{options}", "dim")
+    words = [*filter(None, (command, case_options(delta, graphs)))]
+    link = ("; to run it: " if command else ", with ") if words else ""
+    out.line(f"found in case {delta.cases}{link}{' '.join(words)}", "dim")
 
 
 def _print_races(out: Page, races: Mapping[str, Finding]) -> None:

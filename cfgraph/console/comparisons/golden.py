@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
 from cfgraph.cli.json_output import print_document
-from cfgraph.cli.output import Page, note, page
-from cfgraph.cli.transform_options import ComparedRuns, FetchOptions
+from cfgraph.cli.output import note, page
+from cfgraph.cli.transform_options import ComparedRuns, FetchOptions, RunInputs
 from cfgraph.comparison.diff import MATCH_MODES
 from cfgraph.comparison.differences import RunDiff, run_findings
 from cfgraph.comparison.equivalence import has_output
@@ -144,13 +145,24 @@ def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
                 DiffResult(runs=runs_report(delta, graphs, options.full)),
                 runs_summary(delta),
             ),
-            text=lambda: _print(page(options.color), delta, (golden_path, source), options.full),
+            text=lambda: _print(delta, (golden_path, source), options),
         ),
     )
 
 
-def _print(out: Page, delta: RunDiff, sides: tuple[str, Source], full: bool) -> None:
+def _print(delta: RunDiff, sides: tuple[str, Source], options: DiffOptions) -> None:
     golden_path, source = sides
+    out = page(options.color)
     if delta:
         out.heading("golden outputs", f"A is {golden_path}, B is {source.path}")
-    print_runs(out, delta, [source.graph], full)
+    command = _run_command(source.path, options.runs.inputs, delta)
+    print_runs(out, delta, [source.graph], options.full, command)
+
+
+def _run_command(path: str, inputs: RunInputs, delta: RunDiff) -> str:
+    """The command that computes the outputs that differ, without the inputs of the case."""
+    words = ["cfgraph", "run", path, *(f"--init={name}" for name in inputs.init)]
+    words += [f"--signature={inputs.signature}"] * (inputs.signature is not None)
+    words += [f"--variables={inputs.variables}"] * (inputs.variables is not None)
+    words += ["--allow-io"] * inputs.allow_io
+    return shlex.join([*words, *(f"--fetch={gap.what}" for gap in delta.gaps[:_MAX_LISTED])])
