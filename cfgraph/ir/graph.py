@@ -399,8 +399,15 @@ class Graph(Pictured):
         self.edits += 1
         node.attrs = {**node.attrs, **attrs}
 
-    def set_op(self, node: Node, op: str, attrs: Mapping[str, Any]) -> None:
-        """Change the op and attributes of a node; name, edges, and device stay."""
+    def set_op(self, node: Node, op: str, attrs: Mapping[str, Any] | None = None) -> None:
+        """Change the op and attributes of a node; name, edges, and device stay.
+
+        Without attributes, those stay that the new op has. Raises InvalidInput if its inputs do
+        not match.
+        """
+        if attrs is None:
+            known = registry.applicable_attrs(op, node.attrs)
+            attrs = registry.infer_attrs(node.name, op, node.inputs, known)
         self.edits += 1
         node.op, node.attrs, node.origin = op, attrs, None
 

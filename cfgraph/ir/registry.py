@@ -312,6 +312,13 @@ def require_attrs(name: str, op: str, attrs: Mapping[str, Any]) -> None:
             raise InvalidInput(message, node=name, code=code)
 
 
+def applicable_attrs(op: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that an op declares, with annotations; all for an op without declaration."""
+    definition = lookup(op)
+    declared = attrs if definition is None else definition.parsed().attrs
+    return {key: value for key, value in attrs.items() if key in declared or key[:1] == "_"}
+
+
 def without_lists(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes as nodes hold them: lists as tuples."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in attrs.items()}

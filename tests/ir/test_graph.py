@@ -168,6 +168,24 @@ def graph() -> Graph:
     )
 
 
+def test_a_changed_op_keeps_the_attributes_that_it_has() -> None:
+    graph = parse_graph(
+        "x = Placeholder() {dtype=float32}\n"
+        'y = LeakyRelu(x) {alpha=0.5, _class="loc:@x"}\n'
+        'z = MatMul(x, x) {transpose_a=true, _class="loc:@x"}\n'
+    )
+    graph.set_op(graph["y"], "Relu6")
+    assert graph["y"].attrs == {"T": dtypes.float32, "_class": b"loc:@x"}
+    graph.set_op(graph["z"], "SparseMatMul")
+    attrs = {"Ta": dtypes.float32, "Tb": dtypes.float32, "transpose_a": True, "_class": b"loc:@x"}
+    assert graph["z"].attrs.items() >= attrs.items()
+    with pytest.raises(InvalidInput, match="Neg"):
+        graph.set_op(graph["z"], "Neg")
+    assert graph["z"].op == "SparseMatMul"
+    graph.set_op(graph["z"], "Mul", {"T": dtypes.float32})
+    assert graph["z"].attrs == {"T": dtypes.float32}
+
+
 @pytest.mark.parametrize(
     "edit",
     [

@@ -315,7 +315,5 @@ def _returns_reference(node: Node) -> bool:
 
 def _attrs_by_handle(node: Node) -> dict[str, Any]:
     """The attributes of the op that does by a handle what a node does by reference."""
-    op = lookup(_by_handle(node))
-    assert op is not None
     attrs = {**node.attrs, "dtype": node.attrs.get("T")}
-    return {key: attrs[key] for key in attrs if key in op.parsed().attrs or key.startswith("_")}
+    return registry.applicable_attrs(_by_handle(node), attrs)
