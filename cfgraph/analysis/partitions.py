@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import is_transfer, rendezvous_key, sends_by_recv
+from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.reports import Column, Count
 
@@ -65,20 +66,38 @@ class MessageRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class SentTensor:
+    """A tensor that one device sends to another, with its size if that is known."""
+
+    tensor: Annotated[str, Column(style="cyan", names=True, scoped=True)]
+    source: Annotated[str, Column("from", cell=short_device_name)]
+    target: Annotated[str, Column("to", cell=short_device_name)]
+    bytes: Count | None
+
+    @property
+    def size(self) -> Annotated[str, Column(title="bytes", right=True)]:
+        """The size as text."""
+        return "?" if self.bytes is None else format_byte_size(self.bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class Partitions:
-    """Devices in sorted order, and the routes between them; a graph that is not partitioned has no
-    routes.
+    """Devices in sorted order, the routes between them, and the tensors sent, large ones first.
+
+    A graph that is not partitioned has neither routes nor sent tensors.
     """
 
     parts: tuple[DevicePartition, ...]
     routes: tuple[MessageRoute, ...]
+    tensors: tuple[SentTensor, ...]
 
 
 def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Partitions:
     """Summarize the partitions of a graph; a graph that is not partitioned has no routes."""
     graph_frames = frames(graph) if graph_frames is None else graph_frames
     sends = [node for node in graph if ROLES[node.op] is Role.SEND and is_transfer(node)]
-    routes = _routes(_message_sizes(graph, sends) if sends else {}, graph_frames)
+    sizes = _message_sizes(graph, sends) if sends else {}
+    routes = _routes(sizes, graph_frames)
     nodes = Counter(node.device for node in graph)
     once, iteration = Counter[str](), Counter[str]()
     for route in routes:
@@ -99,7 +118,17 @@ def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Parti
             for device in sorted(nodes)
         ),
         routes,
+        tuple(sorted(map(_sent_tensor, sizes, sizes.values()), key=_by_size)),
     )
+
+
+def _sent_tensor(send: Node, size: int | None) -> SentTensor:
+    key = rendezvous_key(send)
+    return SentTensor(send.inputs[0].name, key.send_device, key.recv_device, size)
+
+
+def _by_size(sent: SentTensor) -> tuple[int, str, str, str]:
+    return -(sent.bytes or 0), sent.tensor, sent.source, sent.target
 
 
 def _routes(sizes: Mapping[Node, int | None], graph_frames: Frames) -> tuple[MessageRoute, ...]:

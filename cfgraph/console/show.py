@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 from cfgraph.analysis.loops.loop_state import LoopStateVariable
-from cfgraph.analysis.partitions import DevicePartition, MessageRoute, Partitions, device_partitions
+from cfgraph.analysis.partitions import (
+    DevicePartition,
+    MessageRoute,
+    Partitions,
+    SentTensor,
+    device_partitions,
+)
 from cfgraph.analysis.summary import (
-    Endpoint,
     LibraryFunctionSummary,
     Summary,
     next_command,
@@ -66,6 +71,7 @@ from cfgraph.console.views.show_tables import (
     contents_table,
     partitions_table,
     routes_table,
+    sent_tensors_table,
 )
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
@@ -95,6 +101,7 @@ def print_summary(
     saved: SavedModelSummary | None,
     modules: Sequence[ModuleSummary] = (),
     found_tables: Sequence[TableContents] = (),
+    full: bool = False,
 ) -> None:
     """Print a summary and the suggested next commands.
 
@@ -102,42 +109,46 @@ def print_summary(
     likely inputs and outputs. `modules` are StableHLO modules, and
     `found_tables` lookup tables.
     """
+    section = partial(_print_section, out, full)
     out.heading(source.path, _counts_text(source, summary))
     if saved is not None:
-        _print_saved_model(out, saved)
+        _print_saved_model(out, section, saved)
     _print_ops(out, summary)
     if summary.frames:
-        _print_section(out, "loops", tables.frames_table(summary.frames))
+        section("loops", tables.frames_table(summary.frames))
     if summary.functional_loops:
         table = tables.functional_loops_table(summary.functional_loops)
-        _print_section(out, "functional loops", table)
+        section("functional loops", table)
     if summary.functions:
         table = tables.functions_table(summary.functions, _MAX_SIGNATURE)
-        _print_section(out, "functions", table)
+        section("functions", table)
     if modules:
-        _print_section(out, "modules", modules_table(modules))
+        section("modules", modules_table(modules))
     if found_tables:
         detail = "empty until --init runs what fills them"
         if saved is not None and saved.contents.initializer is not None:
             detail = "a run fills them first"
         elif all(table.filled_by is None for table in found_tables):
             detail = "each lookup fails, as no node fills them"
-        _print_section(out, "tables", contents_table(found_tables), detail)
+        section("tables", contents_table(found_tables), detail)
     if parts is not None:
-        _print_section(out, "devices", partitions_table(parts))
-        _print_section(out, "messages", routes_table(parts))
+        section("devices", partitions_table(parts))
+        section("messages", routes_table(parts))
+        if parts.tensors:
+            section("sent tensors", sent_tensors_table(parts))
     elif any(name for name in summary.devices):
-        _print_section(out, "devices", tables.devices_table(summary))
+        section("devices", tables.devices_table(summary))
     has_signatures = saved is not None and saved.contents.signatures
     if not has_signatures:
-        _print_endpoints(out, "inputs", summary.inputs)
-        _print_endpoints(out, "outputs", summary.outputs)
+        for title, endpoints in (("inputs", summary.inputs), ("outputs", summary.outputs)):
+            if endpoints:
+                section(title, tables.endpoints_table(endpoints))
     if summary.targets and not has_signatures:
         out.line()
         out.heading("targets", "run for their side effects")
-        hidden = len(summary.targets) - MAX_LISTED
+        hidden = 0 if full else len(summary.targets) - MAX_LISTED
         more = [f"and {hidden} more"] if hidden > 0 else []
-        out.items([*summary.targets[:MAX_LISTED], *more])
+        out.items([*summary.targets[: MAX_LISTED if more else None], *more])
     _print_remarks(out, summary)
     out.line()
     out.heading("next")
@@ -145,9 +156,11 @@ def print_summary(
         out.command(command, "green")
 
 
-def _print_saved_model(out: Page, saved: SavedModelSummary) -> None:
+def _print_saved_model(
+    out: Page, section: Callable[[str, OutputTable], None], saved: SavedModelSummary
+) -> None:
     if saved.contents.signatures:
-        _print_section(out, "signatures", signatures_table(saved.contents))
+        section("signatures", signatures_table(saved.contents))
     if saved.variables.variables:
         out.line()
         out.heading("variables", str(saved.variables))
@@ -172,19 +185,14 @@ def _print_ops(out: Page, summary: Summary) -> None:
     out.items([f"{op} {count}" for op, count in summary.ops.items()])
 
 
-def _print_section(out: Page, title: str, table: OutputTable, detail: str = "") -> None:
+def _print_section(out: Page, full: bool, title: str, table: OutputTable, detail: str = "") -> None:
     out.line()
-    hidden = len(table.rows) - MAX_LISTED
-    shown = OutputTable(table.columns, table.rows[:MAX_LISTED], table.headings)
+    hidden = 0 if full else len(table.rows) - MAX_LISTED
+    rows = table.rows[:MAX_LISTED] if hidden > 0 else table.rows
     out.heading(title, detail)
-    out.table(shown)
+    out.table(OutputTable(table.columns, rows, table.headings))
     if hidden > 0:
-        out.line(f"  and {hidden} more", "dim")
-
-
-def _print_endpoints(out: Page, title: str, endpoints: tuple[Endpoint, ...]) -> None:
-    if endpoints:
-        _print_section(out, title, tables.endpoints_table(endpoints))
+        out.line(f"  and {hidden} more; --full prints them", "dim")
 
 
 def _print_remarks(out: Page, summary: Summary) -> None:
@@ -316,6 +324,7 @@ class PartsReport(Record):
 
     devices: Sequence[DevicePartition]
     routes: Sequence[MessageRoute]
+    tensors: Sequence[SentTensor]
 
 
 class ShownSummary(Record):
@@ -543,7 +552,7 @@ class _ShowCommand:
         return ShowResult(
             ShownSummary(
                 self.summary,
-                None if parts is None else PartsReport(parts.parts, parts.routes),
+                None if parts is None else PartsReport(parts.parts, parts.routes, parts.tensors),
                 self.modules or None,
                 self.tables or None,
                 None if saved is None else signature_reports(saved.contents),
@@ -569,7 +578,16 @@ class _ShowCommand:
             saved = self.saved
             commands = saved.commands if saved and saved.commands else [self.next_command()]
             more = self.modules, self.tables
-            print_summary(out, self.source, self.summary, commands, self.parts, saved, *more)
+            print_summary(
+                out,
+                self.source,
+                self.summary,
+                commands,
+                self.parts,
+                saved,
+                *more,
+                self.options.full,
+            )
             if self.source.format == "saved_model":
                 note(saved_variables_note(self.source))
 

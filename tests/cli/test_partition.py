@@ -409,3 +409,21 @@ def test_a_folder_without_a_part_says_what_to_feed(
     assert (alone.code, "name the folder that contains all parts, or fetch" in alone.err) == (
         *(2, True),
     )
+
+
+def test_a_folder_shows_the_tensors_that_devices_send(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parts"
+    done = cut(command, graphs / "eight_devices.pb", "-o", str(folder), devices="cpu:0-7")
+    assert done.code == 0, done.err
+    shown, full = (command("show", str(folder), *more) for more in ((), ("--full",)))
+    rows = [line.split() for line in full.lines]
+    assert ["Const_2:0", "cpu:1", "cpu:0", "4", "B"] in rows
+    assert ["while/LoopCond:0", "cpu:0", "cpu:7", "1", "B"] in rows
+    assert "  and 8 more; --full prints them" in shown.lines
+    assert "more; --full prints them" not in full.out
+    tensors = command("show", str(folder), "--json").json["result"]["parts"]["tensors"]
+    assert len(tensors) == 28
+    (last,) = (item for item in tensors if item["to"].endswith("CPU:7") and item["bytes"] == 1)
+    assert (last["tensor"], short_device_name(last["from"])) == ("while/LoopCond:0", "cpu:0")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Final
 
 from cfgraph.analysis.deadness.deadness import LivenessCondition
-from cfgraph.analysis.partitions import MessageRoute, Partitions
+from cfgraph.analysis.partitions import MessageRoute, Partitions, SentTensor
 from cfgraph.analysis.summary import (
     Endpoint,
     FrameSummary,
@@ -57,6 +57,11 @@ def routes_table(parts: Partitions) -> OutputTable:
     """Return one row per pair of devices and loop that exchange messages."""
     names = ("source", "target", "loop", "messages", "size")
     return report_table(MessageRoute, parts.routes, *names)
+
+
+def sent_tensors_table(parts: Partitions) -> OutputTable:
+    """Return one row per tensor and pair of devices that send it."""
+    return report_table(SentTensor, parts.tensors, "tensor", "source", "target", "size")
 
 
 # colors of liveness classes
