@@ -6,7 +6,7 @@ its witness lists them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
@@ -15,11 +15,12 @@ from cfgraph.analysis.check_effects import effect_findings
 from cfgraph.analysis.check_gradient_arrays import gradient_array_findings
 from cfgraph.analysis.check_late_enters import late_enter_findings
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource, deadness
-from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
+from cfgraph.analysis.deadness.pretty import AssignedValue, frame_location, witness_clause
 from cfgraph.analysis.endless_loops import endless_loop_findings
-from cfgraph.analysis.feeds_and_fetches import merge_hint
+from cfgraph.analysis.fetch_hints import fetch_hint, merge_hint
 from cfgraph.analysis.findings import LEVELS, PARTITION_HINT, Finding
 from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.analysis.summary import sinks
 from cfgraph.analysis.tables import table_findings
 from cfgraph.analysis.verify.context import Signatures
@@ -243,7 +244,8 @@ def _dead_fetches(
     for tensor in fetches or _likely_fetches(analysis, graph):
         if analysis.always_live(tensor) or analysis.never_live(tensor):
             continue
-        witness = analysis.witness(dead=[tensor])
+        path = [*_conditional_path(analysis, tensor)]
+        witness = _innermost_witness(analysis, tensor, path[-1])
         if witness is None:
             continue
         clause = witness_clause(witness)
@@ -251,12 +253,37 @@ def _dead_fetches(
         hint = "if it will be fetched, add a Merge of the conditional's branches"
         if fetches:
             message = f"{tensor.name!r} is fetched and may be dead{clause}"
-            hint = "no Merge joins it with the other branch: a run that takes that has no value"
-            hint = merge_hint([*_conditional_path(analysis, tensor)]) or hint
+            hint = _dead_fetch_hint(analysis, tensor, path)
         level = "warning" if fetches else "note"
         node = _node(tensor)
         where = frame_location(analysis.frames, node)
         yield Finding("CFG224", level, message, node.name, hint, (tensor.name,), where)
+
+
+def _dead_fetch_hint(analysis: Deadness, tensor: TokenSource, path: Sequence[Node]) -> str:
+    """The tensor to fetch instead of one that may be dead; `path` leads to the Switch of that."""
+    frame = analysis.frames.of_outputs[path[0]]
+    switch = path[-1] if ROLES[path[-1].op] is Role.SWITCH else None
+    ends_loop = switch is not None and is_loop_switch(switch, frame.loop_cond)
+    if not ends_loop and (hint := merge_hint(path, analysis.frames)):
+        return hint
+    if frame.parent is not None and isinstance(tensor, Output):
+        return fetch_hint(tensor, frame)
+    return "no Merge joins it with the other branch: a run that takes that has no value"
+
+
+def _innermost_witness(
+    analysis: Deadness, tensor: TokenSource, switch: Node
+) -> Mapping[str, AssignedValue] | None:
+    """Values for which a tensor is dead: of the Switch that it depends on if that runs, else any.
+
+    None if there are none. Values that let the Switch run are not among them.
+    """
+    innermost = analysis.witness(switch, dead=[tensor])
+    if innermost is None:
+        return analysis.witness(dead=[tensor])
+    outer = analysis.witness(switch) or {}
+    return {name: value for name, value in innermost.items() if name not in outer} or innermost
 
 
 def _conditional_path(analysis: Deadness, source: TokenSource) -> Iterator[Node]:

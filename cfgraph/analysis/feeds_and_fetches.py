@@ -8,7 +8,7 @@ the tensor that they stand for, or by their index.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from cfgraph.analysis.resource_handles import variable_of_handle
@@ -20,12 +20,11 @@ from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ir.traversal import ancestors, joining_merge, rendezvous_key
+from cfgraph.ir.traversal import ancestors, rendezvous_key
 from cfgraph.ops.opdef.op import lookup
 
 # the most feeds that a message or a suggested command lists
 MAX_LISTED_FEEDS: Final = 8
-_MAX_PATH: Final = 5
 # in graphs of older producers the shape [] of a Placeholder means any shape
 _LAST_LOOSE_PRODUCER: Final = 21
 
@@ -116,25 +115,6 @@ def missing_feeds_error(
         hint = "--feeds FILE.npz, which has an array for each name"
     message = f"{len(lacking)} feeds are missing" if len(lacking) > 1 else "a feed is missing"
     return UsageError(f"{message}: {names_text}", hint=f"add {hint}", code="CFG036")
-
-
-def merge_hint(path: Sequence[Node]) -> str:
-    """The Merge to read instead of a tensor in a branch, to which dead nodes lead from a fetch.
-
-    Empty if no Merge joins the branch with the others.
-    """
-    unjoined, no_hint = set[Node](), {None, *path}
-    merges = ((index, joining_merge(node, unjoined)) for index, node in enumerate(path))
-    index, merge = next((item for item in merges if item[1] not in no_hint), (0, None))
-    if merge is None:
-        return ""
-    name = f"{merge.name}:0, which joins the branches"
-    if not index:
-        return f"fetch {name}"
-    names = [item.name for item in path[: index + 1]]
-    if len(names) > _MAX_PATH:
-        names[2:-2] = ["…"]
-    return f"on the path {' ← '.join(names)}, let {path[index - 1].name} read {name}"
 
 
 def describe_type(graph: Graph, tensor: Output) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from cfgraph.analysis.feeds_and_fetches import fetched_tensor
+from cfgraph.analysis.fetch_hints import fetch_hint
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.while_loop import final_exit
 from cfgraph.analysis.summary import function_results, node_outputs, sinks, without_io_nodes
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import UsageError
@@ -213,6 +215,8 @@ def _inner_tensor_error(output: Output, frame: Frame) -> UsageError:
 
 def _fetch_hint(output: Output, frame: Frame) -> str:
     tap = f"print all of them with --tap {output.node.name}"
+    if final_exit(output, frame) is not None:
+        return f"{fetch_hint(output, frame)}; or {tap}"
     exits = [f"{node.name}:0" for node in frame.exits[:MAX_EXITS]]
     if not exits:
         return tap

@@ -115,3 +115,27 @@ def test_a_check_names_the_merge_that_a_fetch_bypasses(command: Command, tmp_pat
         assert [item["hint"] for item in done.json["findings"]] == [hint]
     path.write_text(BYPASSED.replace("Merge(head, other)", "Neg(other)"))
     assert "no Merge joins" in command("check", path, "--fetch", "loss").out
+
+
+IN_LOOP = Path(__file__).parents[2] / "fixtures" / "messages" / "retval_loop.graph"
+
+
+def test_a_check_of_a_branch_in_a_loop_names_its_predicate_and_the_exit(command: Command) -> None:
+    hints = {
+        "clipped": "fetch exit_v:0, the Exit that carries the last value of limited:0, which joins "
+        "the branches",
+        "limited": "fetch exit_v:0, the Exit that carries the last value of limited:0",
+        "large": "print all values of large:0 with --tap large",
+    }
+    for fetch, hint in hints.items():
+        (found,) = command("check", IN_LOOP, "--fetch", fetch, "--json").json["findings"]
+        assert (found["code"], found["hint"]) == ("CFG224", hint)
+        predicate = "large" if fetch == "clipped" else "less"
+        assert found["message"].endswith(f"with `{predicate}` false")
+    assert command("run", IN_LOOP, "--feed", "x=64", "--expect", "exit_v=4").code == 0
+
+
+def test_a_fetch_inside_of_a_loop_names_the_exit_that_carries_it(command: Command) -> None:
+    done = command("run", IN_LOOP, "--feed", "x=6", "--fetch", "limited")
+    hint = "fetch exit_v:0, the Exit that carries the last value of limited:0; or print all"
+    assert (done.code, hint in done.err) == (2, True)

@@ -144,6 +144,21 @@ def while_loop(frame: Frame) -> WhileLoop | None:
     )
 
 
+def final_exit(tensor: Output, frame: Frame) -> Output | None:
+    """The Exit outside of all loops that carries the last value of a tensor in a loop, or None."""
+    outer: Frame | None = frame
+    while outer is not None and outer.parent is not None:
+        loop = while_loop(outer)
+        variables = [item for item in (loop.variables if loop else ()) if item.exits]
+        carried = {strip_identities(item.updated): item for item in variables}
+        carried |= {item.merge.output(): item for item in variables}
+        variable = carried.get(strip_identities(tensor))
+        if variable is None:
+            return None
+        tensor, outer = variable.exits[0].output(), outer.parent
+    return tensor
+
+
 def loop_variable(merge: Node, exits: tuple[Node, ...] = ()) -> LoopVariable | None:
     """The loop variable of a Merge, or None for any other node."""
     if role_of(merge) is not Role.MERGE or len(merge.inputs) != 2:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from cfgraph.analysis.feeds_and_fetches import merge_hint
+from cfgraph.analysis.fetch_hints import merge_hint
 from cfgraph.analysis.findings import PARTITION_HINT
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.devices import short_device_name
