@@ -33,7 +33,7 @@ from cfgraph.ir.names import name_list
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import is_partitioned
+from cfgraph.ir.traversal import dependents, is_partitioned, unsent_recvs
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.rich_display import DisplayedReport
 
@@ -241,7 +241,12 @@ def _dead_fetches(
     analysis: Deadness, graph: Graph, fetches: Collection[TokenSource]
 ) -> Iterator[Finding]:
     """Fetched tensors that are dead in some runs; without fetches, tensors that have no reader."""
-    for tensor in fetches or _likely_fetches(analysis, graph):
+    lacking = dependents(graph, unsent_recvs(graph))
+    # which tensors are live is not known without the missing part
+    likely = () if lacking else _likely_fetches(analysis, graph)
+    for tensor in fetches or likely:
+        if _node(tensor) in lacking:
+            continue
         if analysis.always_live(tensor) or analysis.never_live(tensor):
             continue
         path = [*_conditional_path(analysis, tensor)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from cfgraph.ir.devices import is_simulated, short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import is_transfer, rendezvous_key, sends_by_recv
+from cfgraph.ir.traversal import is_transfer, rendezvous_key, sends_by_recv, unsent_recvs
 from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.reports import Column, Count
@@ -84,12 +84,14 @@ class SentTensor:
 class Partitions:
     """Devices in sorted order, the routes between them, and the tensors sent, large ones first.
 
-    A graph that is not partitioned has neither routes nor sent tensors.
+    A graph that is not partitioned has neither routes nor sent tensors. `missing` has the names of
+    what is received from each device that has no nodes here.
     """
 
     parts: tuple[DevicePartition, ...]
     routes: tuple[MessageRoute, ...]
     tensors: tuple[SentTensor, ...]
+    missing: Mapping[str, tuple[str, ...]]
 
 
 def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Partitions:
@@ -119,7 +121,17 @@ def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Parti
         ),
         routes,
         tuple(sorted(map(_sent_tensor, sizes, sizes.values()), key=_by_size)),
+        _missing_parts(graph, nodes),
     )
+
+
+def _missing_parts(graph: Graph, devices: Collection[str]) -> dict[str, tuple[str, ...]]:
+    keys = [rendezvous_key(node) for node in unsent_recvs(graph)]
+    absent = dict.fromkeys(key.send_device for key in keys if key.send_device not in devices)
+    return {
+        device: tuple(dict.fromkeys(key.sent_name for key in keys if key.send_device == device))
+        for device in absent
+    }
 
 
 def _sent_tensor(send: Node, size: int | None) -> SentTensor:

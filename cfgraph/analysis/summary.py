@@ -29,7 +29,7 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ir.traversal import ancestors, downstream, is_transfer
+from cfgraph.ir.traversal import ancestors, dependents, downstream, is_transfer, unsent_recvs
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.families.resource_variables import ReadVariableOp, VarIsInitializedOp
 from cfgraph.ops.families.variables import IsVariableInitialized
@@ -287,10 +287,13 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     `restored` variables need no initializer; variables without one are restored from a path.
     """
     path = f"./{path}" if path.startswith("-") and path != "-" else path
+    if summary.faults or structural_errors(graph):
+        return shlex.join(["cfgraph", "check", path])
     tensors = [graph.tensor(endpoint.name) for endpoint in summary.outputs]
-    stuck = downstream([node for node in graph if node.op in summary.unrunnable_ops])
+    unrunnable = [node for node in graph if node.op in summary.unrunnable_ops]
+    stuck = dependents(graph, [*unrunnable, *unsent_recvs(graph)])
     tensors = without_io_nodes(graph, [tensor for tensor in tensors if tensor.node not in stuck])
-    if summary.faults or not tensors or structural_errors(graph):
+    if not tensors:
         return shlex.join(["cfgraph", "check", path])
     fetched = [tensor for tensor in tensors if role_of(tensor.node) is not Role.EXIT]
     fetched = [tensor for tensor in fetched if not _assigns(tensor.node)] or fetched

@@ -75,7 +75,9 @@ from cfgraph.console.views.show_tables import (
 )
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
+from cfgraph.ir.names import first_names
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_byte_size, format_count
@@ -136,6 +138,11 @@ def print_summary(
         section("messages", routes_table(parts))
         if parts.tensors:
             section("sent tensors", sent_tensors_table(parts))
+        for device, names in parts.missing.items():
+            listed = first_names(names, len(names) if full else MAX_LISTED)
+            text = f"the part of {short_device_name(device)} is missing, and must send {listed}"
+            out.line()
+            out.line(out.wrapped(text), "yellow")
     elif any(name for name in summary.devices):
         section("devices", tables.devices_table(summary))
     has_signatures = saved is not None and saved.contents.signatures
@@ -325,6 +332,7 @@ class PartsReport(Record):
     devices: Sequence[DevicePartition]
     routes: Sequence[MessageRoute]
     tensors: Sequence[SentTensor]
+    missing: Mapping[str, Sequence[str]]  #: Names received from each device without a part.
 
 
 class ShownSummary(Record):
@@ -552,7 +560,9 @@ class _ShowCommand:
         return ShowResult(
             ShownSummary(
                 self.summary,
-                None if parts is None else PartsReport(parts.parts, parts.routes, parts.tensors),
+                None
+                if parts is None
+                else PartsReport(parts.parts, parts.routes, parts.tensors, parts.missing),
                 self.modules or None,
                 self.tables or None,
                 None if saved is None else signature_reports(saved.contents),

@@ -7,6 +7,7 @@ the same key, so the ancestors of a node cross devices.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
@@ -130,6 +131,11 @@ class RendezvousKey(NamedTuple):
     recv_device: str
     tensor_name: str
 
+    @property
+    def sent_name(self) -> str:
+        """The name of the node that is sent, without the number that partitioning adds."""
+        return re.sub(r"^edge_\d+_", "", self.tensor_name)
+
     def __str__(self) -> str:
         return f"{self.tensor_name!r} from {self.send_device} to {self.recv_device}"
 
@@ -181,6 +187,13 @@ def sends_by_recv(nodes: Collection[Node]) -> dict[Node, Node]:
     recvs, sent = [node for node in ends if ROLES[node.op] is RECV], sends_by_key(ends)
     pairs = ((node, sent.get(rendezvous_key(node))) for node in recvs)
     return {node: send for node, send in pairs if send is not None}
+
+
+def unsent_recvs(graph: Graph) -> list[Node]:
+    """The Recvs for which the graph has no Send, as in one part of a partitioned graph."""
+    ends = transfers(graph)
+    matched = sends_by_recv(ends)
+    return [node for node in ends if ROLES[node.op] is RECV and node not in matched]
 
 
 def ancestors(

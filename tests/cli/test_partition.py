@@ -427,3 +427,44 @@ def test_a_folder_shows_the_tensors_that_devices_send(
     assert len(tensors) == 28
     (last,) = (item for item in tensors if item["to"].endswith("CPU:7") and item["bytes"] == 1)
     assert (last["tensor"], short_device_name(last["from"])) == ("while/LoopCond:0", "cpu:0")
+
+
+@pytest.mark.parametrize(
+    ("number", "sent", "outputs"), [(1, "while/add", 1), (0, "while/LoopCond, while/Identity", 0)]
+)
+def test_a_missing_part_is_named_with_what_it_must_send(
+    command: Any, counter: Path, tmp_path: Path, number: int, sent: str, outputs: int
+) -> None:
+    folder = tmp_path / "parts"
+    places = ("--place", "*=cpu:0", "--place", "while/add*=cpu:1")
+    assert cut(command, counter, *places, "-o", f"{folder}/", devices="cpu:0-1").code == 0
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["parts"] = [
+        part for part in manifest["parts"] if not part["device"].endswith(f"CPU:{number}")
+    ]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    shown = command("show", folder)
+    assert f"the part of cpu:{number} is missing, and must send {sent}" in shown.lines
+    assert shown.lines[-1] == f"  cfgraph check {folder}"
+    document = command("show", folder, "--json").json["result"]
+    assert document["parts"]["missing"] == {
+        f"/job:localhost/replica:0/task:0/device:CPU:{number}": sent.split(", ")
+    }
+    assert len(document["outputs"]) == outputs
+    checked = command("check", folder)
+    assert f"hint: the missing part must send {sent}" in checked.out
+    assert "Merge" not in checked.out + checked.err
+
+
+def test_a_run_is_suggested_of_what_needs_no_missing_part(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parts"
+    cut(command, graphs / "eight_devices.pb", "-o", f"{folder}/", devices="cpu:0-7")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["parts"] = [part for part in manifest["parts"] if part["device"][-1] != "1"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    line = command("show", folder).lines[-1].split()
+    assert line[:2] == ["cfgraph", "run"]
+    assert command(*line[1:]).code == 0
+    assert "CFG224" not in command("check", folder).out

@@ -7,7 +7,7 @@ cycle. A single partition, separated from the others, is a valid graph whose mes
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
@@ -17,6 +17,7 @@ from cfgraph.analysis.loops.frames import describe_cycle
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node
+from cfgraph.ir.names import first_names
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import RendezvousKey, rendezvous_key, topological_order, transfers
@@ -37,6 +38,8 @@ def check_devices(subject: VerifyContext) -> Iterator[Finding]:
             yield Finding("CFG402", "warning", message, node.name, hint)
 
 
+# names that a hint lists
+_MAX_LISTED: Final = 6
 _PEER_ROLE: Final = {Role.SEND: Role.RECV, Role.RECV: Role.SEND}
 _TransferEnds = Mapping[Role | None, Mapping[RendezvousKey, Node]]
 
@@ -107,6 +110,7 @@ def _rendezvous_keys(transfers: Iterable[Node]) -> dict[Node, RendezvousKey]:
 def _unmatched_transfers(ends: _TransferEnds, devices: set[str]) -> Iterator[Finding]:
     """Transfers without their other end; one finding per missing device."""
     abroad = Counter[str]()
+    awaited = defaultdict[str, dict[str, None]](dict)
     for role, other in _PEER_ROLE.items():
         for key, node in ends[role].items():
             if key in ends[other]:
@@ -114,6 +118,7 @@ def _unmatched_transfers(ends: _TransferEnds, devices: set[str]) -> Iterator[Fin
             there = key.recv_device if role is Role.SEND else key.send_device
             if there not in devices:
                 abroad[there] += 1
+                awaited[there] |= {key.sent_name: None} if role is Role.RECV else {}
                 continue
             message = f"no {'Recv receives' if role is Role.SEND else 'Send sends'} {key}"
             hint = _key_hint(key, ends[other])
@@ -122,7 +127,9 @@ def _unmatched_transfers(ends: _TransferEnds, devices: set[str]) -> Iterator[Fin
         message = (
             f"the graph is a part: of {device} it has nothing but the ends of {count} transfer"
         )
-        yield Finding("CFG434", "note", message + "s" * (count != 1))
+        names = first_names([*awaited[device]], _MAX_LISTED)
+        hint = f"the missing part must send {names}" if names else None
+        yield Finding("CFG434", "note", message + "s" * (count != 1), hint=hint)
 
 
 def _key_hint(key: RendezvousKey, others: Iterable[RendezvousKey]) -> str | None:
