@@ -53,6 +53,8 @@ from cfgraph.runtime.straight_line import (
 
 # XLA multiplies the sizes of a value as 64-bit integers with a sign
 _MAX_ELEMENTS: Final = 1 << 62
+# iterations of a loop that may go on after a check in it has failed
+_MAX_FAILED_ITERATIONS: Final = 1 << 12
 
 
 class JaxLine(NamedTuple):
@@ -280,8 +282,8 @@ class _Loop:
     """A loop as a kernel; invariant values are not carried, and stay constant if they were.
 
     A loop with checks carries their conjunction as the last value, and ends when one fails, unless
-    a number of iterations is known after which it ends anyway: XLA then need not read a condition
-    between iterations. One that is guarded or draws carries the number of its iterations before
+    it is known to end anyway after a few iterations: XLA then need not read a condition between
+    them. One that is guarded or draws carries the number of its iterations before
     that. Tracing finds the checks of kernels: the loop is then traced again.
     """
 
@@ -326,13 +328,14 @@ class _LoopTrace:
         )
         self.counts = loop.draws or self.guard is not None
         self.ends_by_itself = (
-            self.guard is None and not loop.has_inner_loops and self._most_iterations() is not None
+            self.guard is None and not loop.has_inner_loops and self._has_few_iterations()
         )
 
-    def _most_iterations(self) -> int | None:
-        """The iterations after which the condition ends the loop, whatever else it computes."""
+    def _has_few_iterations(self) -> bool:
+        """True if the condition soon ends the loop, whatever else it computes."""
         cond, body = self.loop.functions
-        return call_trip_count(cond, body, self.values)
+        count = call_trip_count(cond, body, self.values)
+        return count is not None and count <= _MAX_FAILED_ITERATIONS
 
     @property
     def is_complete(self) -> bool:

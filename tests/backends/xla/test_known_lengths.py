@@ -54,6 +54,7 @@ y = sums(x, n)
 """
 FIVE = "Identity(five:output:0) {T=int32}"
 SIZE = "Size(x) {T=float32, out_type=int32}"
+MANY = "Const() {dtype=int32, value=int32[]:2000000000}"
 FED = "Identity(n) {T=int32}"
 
 
@@ -69,12 +70,14 @@ def compiled_text(limit: str, count: int) -> str:
     return str(text)
 
 
-@pytest.mark.parametrize(("limit", "is_known"), [(FIVE, True), (SIZE, True), (FED, False)])
+@pytest.mark.parametrize(
+    ("limit", "is_known"), [(FIVE, True), (SIZE, True), (MANY, False), (FED, False)]
+)
 def test_xla_knows_the_length_of_a_loop_that_reads_a_list(limit: str, is_known: bool) -> None:
     assert ("known_trip_count" in compiled_text(limit, 9)) == is_known
 
 
-@pytest.mark.parametrize("limit", [FIVE, SIZE, FED])
+@pytest.mark.parametrize("limit", [FIVE, SIZE, MANY, FED])
 @pytest.mark.parametrize(("count", "n"), [(9, 4), (9, 0), (9, -3), (3, 4), (3, 3), (0, 1)])
 def test_a_read_beyond_the_list_is_the_error_of_tokens(limit: str, count: int, n: int) -> None:
     graph = cfgraph.loads((CALL + SUMS.replace("LIMIT", limit)).encode(), "graph")
