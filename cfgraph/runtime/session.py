@@ -369,7 +369,8 @@ class Session:
             except BaseException as error:
                 self._note_failure(error, timeline)
                 if isinstance(error, ExecutionError) and error.exceeded_loop and not error.loop:
-                    self._describe_exceeded_loop(error, prepared, spec, feeds)
+                    number = executor.step.run
+                    self._describe_exceeded_loop(error, prepared, spec, feeds, number)
                 raise
             finally:
                 if timeline is not None:
@@ -406,11 +407,17 @@ class Session:
             clear_frames(error.__traceback__)
 
     def _describe_exceeded_loop(
-        self, error: ExecutionError, prepared: PreparedRun, spec: RunSpec, feeds: list[Any]
+        self,
+        error: ExecutionError,
+        prepared: PreparedRun,
+        spec: RunSpec,
+        feeds: list[Any],
+        number: int,
     ) -> None:
         """Add what the condition of a loop read to its error, which only generated code knows.
 
-        A run without lasting effects is repeated as such code, for some seconds at most.
+        A run without lasting effects is repeated as such code, with the same random numbers by its
+        `number`, for some seconds at most.
         Raises the error of the repeated run if it names the loop differently, as a cluster does.
         """
         config, limit = self.config, current_limits().max_iterations
@@ -419,16 +426,18 @@ class Session:
         session = Session(
             self.graph, state=self.state, seed=config.seed, engine=COMPILED, allow_io=config.io
         )
+        session._executors.number_runs(number)
         options = StepOptions(max_iterations=limit, timeout=_EXPLANATION_SECONDS, allow_dead=True)
         try:
             code = session._prepared.get(spec, feeds, None, None, without_values=False)[0].run
             if code.compiled is not None and code.compiled.is_repeatable:
                 session.execute(spec, feeds, options)
-        except CfgraphError as repeated:
-            error.loop = repeated.loop
-            name = getattr(repeated, "exceeded_loop", "")
-            if repeated.loop is not None and name not in ("", error.exceeded_loop):
+        except ExecutionError as repeated:
+            if repeated.loop is not None and repeated.exceeded_loop != error.exceeded_loop:
                 raise repeated from None
+            error.loop = repeated.loop
+        except CfgraphError:  # the limit is not reached in time, or the code cannot be made
+            return
 
     def _repeated_run(
         self, prepared: PreparedRun, feeds: Iterable[Any]

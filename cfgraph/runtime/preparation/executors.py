@@ -81,7 +81,11 @@ class Executors:
         self.state = self.engine.start_session(config, state)
         is_random = config.schedule == "random"
         self.random = random.Random(config.schedule_seed) if is_random else None
-        self._run_numbers = count(1)
+        self.number_runs(1)
+
+    def number_runs(self, first: int) -> None:
+        """Number the next runs, on which their random numbers depend, from `first` on."""
+        self._run_numbers = count(first)
 
     def make(self, run: PlannedRun, trace: Observer | None) -> RunExecutor:
         """The executor of one run at a time: of the engine, generated code, devices, or tokens."""
@@ -119,7 +123,7 @@ class Executors:
     def recover(self, variables: State | None) -> None:
         """Restart what was lost, and number the runs as in a new session with these variables."""
         self.engine.recover(variables)
-        self._run_numbers = count(1)
+        self.number_runs(1)
 
 
 def _token_driver(run: PlannedRun, step: RunStep) -> TokenDriver:

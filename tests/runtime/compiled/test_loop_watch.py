@@ -103,6 +103,32 @@ def test_each_engine_names_what_the_condition_reads_as_generated_code_does(optio
     assert str(error).count("condition 'loop/cond/Less'") == 1
 
 
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+def test_the_values_of_a_random_condition_are_those_of_the_failed_run(engine: str) -> None:
+    text = """
+shape = Const() {dtype=int32, value=int32[0]:[]}
+r = RandomUniform(shape) {T=int32, dtype=float32, seed=3, seed2=5}
+zero = Const() {dtype=float32, value=float32[]:0}
+loop = While(zero, r) {T=(float32, float32), cond=@c, body=@b}
+function c(i: float32, r: float32) -> (going: bool) {
+  less = LessEqual(i, r) {T=float32}
+  return going = less:z:0
+}
+function b(i: float32, r: float32) -> (j: float32, m: float32) {
+  twice = AddV2(i, i) {T=float32}
+  return j = twice:z:0
+  return m = r
+}
+"""
+    graph = cfgraph.loads(text.encode(), "graph")
+    session, drawn = cfgraph.Session(graph, engine=engine), cfgraph.Session(graph)
+    for _ in range(3):
+        with pytest.raises(cfgraph.ExecutionError) as error:
+            session.run("loop:0", max_iterations=5)
+        values = error.value.loop.inputs[1].values
+        assert {float(value) for value in values} == {float(drawn.run("r")[0])}
+
+
 def test_a_traced_run_names_what_the_condition_reads() -> None:
     error = error_of(
         lambda n, i, x: i < n, lambda b, i, x: (i * 1, x + 1), max_iterations=100, trace=True
