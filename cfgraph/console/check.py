@@ -17,6 +17,7 @@ from cfgraph.cli.output import OutputTable, Page, page, report_table, tab_separa
 from cfgraph.cli.transform_options import STDIN
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.graph_files import Source, read_graph
+from cfgraph.console.signatures import signature_names
 from cfgraph.errors import FindingReport, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
 from cfgraph.reports import Count, DocumentResult, Record
@@ -101,7 +102,9 @@ def _check_graph(path: str, options: CheckOptions) -> CheckedGraph:
         if failure is None:
             report = report.only(options.select, options.ignore)
         return CheckedGraph(path, report, failure=failure)
-    report = check(source.graph, options.fetches).only(options.select, options.ignore)
+    names = signature_names(source).outputs if options.fetches else {}
+    fetches = [names.get(name, name) for name in options.fetches]
+    report = check(source.graph, fetches).only(options.select, options.ignore)
     return CheckedGraph(path, report, source)
 
 

@@ -86,6 +86,8 @@ def known_names_hint(name: str, nodes: Collection[str], owner: str = "the graph"
         scopes = name.count("/") + 1
         ends = {"/".join(node.split("/")[-scopes:]): node for node in reversed([*nodes])}
         close = closest_name(name, ends)
+        if close == name:
+            return f"write the complete name, {ends[close]!r}"
         hint = None if close is None else f"did you mean {close!r}, as in {ends[close]!r}?"
     if hint is None and nodes:
         hint = f"{owner} has {first_names(list(nodes), _MAX_LISTED)}"

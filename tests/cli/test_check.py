@@ -44,6 +44,16 @@ def test_a_fetch_that_may_be_dead_is_warned_of_when_it_is_named(command: Any, gr
     assert done.lines[0] == ("warning[CFG224]: 'T:0' is fetched and may be dead: with `p` false")
 
 
+def test_a_fetch_has_the_short_name_of_a_node_or_a_name_of_the_signature(
+    command: Any, graphs: Path, root: Path
+) -> None:
+    done = command("check", graphs / "lstm.pb", "--fetch", "Less")
+    assert (done.code, "note: Less is lstm/Less" in done.err) == (0, True)
+    assert command("check", root / "fixtures" / "saved_model", "--fetch", "y").code == 0
+    several = command("check", graphs / "nested.pb", "--fetch", "Enter")
+    assert (several.code, "is the end of" in several.err) == (2, True)
+
+
 def test_an_unknown_fetch_is_a_usage_error(command: Any, graphs: Path) -> None:
     done = command("check", graphs / "counter.pb", "--fetch", "nosuch")
     assert done.code == 2

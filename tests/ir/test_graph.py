@@ -335,6 +335,13 @@ def test_a_node_is_not_removed_twice(graph: Graph) -> None:
         graph.remove(node)
 
 
+def test_the_end_of_a_name_is_no_name_and_the_error_has_the_complete_one(graph: Graph) -> None:
+    graph.create("outer/loop/clipped", "A")
+    with pytest.raises(UsageError) as caught:
+        graph.tensor("clipped:0")
+    assert caught.value.hint == "write the complete name, 'outer/loop/clipped'"
+
+
 def test_a_missing_node_names_a_similar_one(graph: Graph) -> None:
     graph.create("counter", "A")
     with pytest.raises(UsageError, match="no node 'countre' in the graph") as caught:
