@@ -468,3 +468,18 @@ def test_a_run_is_suggested_of_what_needs_no_missing_part(
     assert line[:2] == ["cfgraph", "run"]
     assert command(*line[1:]).code == 0
     assert "CFG224" not in command("check", folder).out
+
+
+def test_variables_that_are_received_have_the_names_of_what_is_sent(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    places = ("--place", "*=cpu:1", "--place", "n=cpu:0", "--place", "Const*=cpu:0")
+    folder = tmp_path / "parts"
+    cut(command, counter, *places, "-o", f"{folder}/", devices="cpu:0-1")
+    whole, parts = (
+        command("explain", graph, "while/while_context", "--json").json["result"]["loop"]
+        for graph in (counter, folder)
+    )
+    names = [[item["name"] for item in loop["variables"]] for loop in (whole, parts)]
+    assert names == [["Const_1", "n"], ["Const_1", "n"]]
+    assert parts["condition"] == whole["condition"] == "Const_1 < n"

@@ -18,7 +18,10 @@ from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.while_loop import LoopVariable, value_in_iteration, while_loop
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import ROLES
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.traversal import is_transfer, rendezvous_key
 from cfgraph.ops.families.arithmetic import Add, AddV2, Sub
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.tensor_array_ops import TensorArrayWriteV3
@@ -133,7 +136,7 @@ def _described(variables: Sequence[_VariableTensors]) -> list[LoopStateVariable]
         described.append(
             LoopStateVariable(
                 index,
-                variable.initial.node.name.rpartition("/")[2],
+                _source_name(variable.initial.node).rpartition("/")[2],
                 variable.type,
                 variable.initial.name,
                 None if is_same else value.name,
@@ -141,6 +144,12 @@ def _described(variables: Sequence[_VariableTensors]) -> list[LoopStateVariable]
             )
         )
     return described
+
+
+def _source_name(node: Node) -> str:
+    """The name of a node, or of the one whose value it receives from another device."""
+    is_received = ROLES[node.op] is Role.RECV and is_transfer(node)
+    return rendezvous_key(node).sent_name if is_received else node.name
 
 
 def _role(
