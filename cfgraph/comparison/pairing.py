@@ -147,4 +147,5 @@ def _unpaired_error(unpaired: _Unpaired) -> UsageError:
     # generated values of two options differ
     both = len(texts) > 1
     feeds = "equal values to both: --feed NAME=@x.npy" if both else f"them: {' '.join(options)}"
-    return UsageError("; ".join(texts), hint=f"{_HINT} feed {feeds}", code="CFG036")
+    hint = f"{_HINT} feed {feeds}; in Python, feeds={{NAME: array}}"
+    return UsageError("; ".join(texts), hint=hint, code="CFG036")

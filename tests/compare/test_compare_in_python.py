@@ -171,3 +171,12 @@ def test_the_passes_of_the_page_are_typed(tmp_path: Path) -> None:
     files = sorted(map(str, tmp_path.glob("*.py")))
     done = run([sys.executable, "-m", "mypy", "--strict", *files], ROOT)
     assert done.returncode == 0, done.stdout
+
+
+def test_inputs_without_counterparts_name_the_argument_that_feeds_them() -> None:
+    a = cfgraph.loads(b"x = Placeholder() {dtype=float32, shape=[]}\ny = Neg(x)\n")
+    pair = b"p = Placeholder() {dtype=float32, shape=[]}\nq = Placeholder() {dtype=float32}\n"
+    b = cfgraph.loads(pair + b"y = Add(p, q)\n")
+    with pytest.raises(cfgraph.errors.UsageError, match=r"feeds=\{NAME: array\}"):
+        cfgraph.compare(a, b)
+    assert not cfgraph.compare(a, b, feeds={"x": 2.0, "p": -1.0, "q": -1.0})
