@@ -21,20 +21,29 @@ from cfgraph.console.comparisons.run_options import comparison_options
 from cfgraph.console.graph_files import Source, read_graph, saved_model_contents
 from cfgraph.console.signatures import signature_names
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported, UsageError, install_hint
+from cfgraph.integrations.converters.command_lines import (
+    find_signature,
+    fixed_shapes_export,
+    graph_command,
+    loads_signature,
+    saved_model_command,
+)
 from cfgraph.integrations.converters.refusals import (
     DYNAMIC_LIST,
     FREEZE,
     FUNCTIONALIZE,
+    LOOKUP_TABLE,
     Converter,
     JudgedNode,
     find_converter,
     judged_nodes,
 )
 from cfgraph.integrations.tensorflow.mode_comparison import ModeUnsupported, compare_modes
-from cfgraph.integrations.tensorflow.modes import CONVERTER_MODES
+from cfgraph.integrations.tensorflow.modes import CONVERTER_MODES, SAVED_MODEL_ONNX
 from cfgraph.integrations.tensorflow.processes import DEFAULT_SECONDS, ModePool
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.serde.saved_model import SavedSignature
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import check_deadline
 from cfgraph.passes.freeze.freeze import freeze
@@ -51,12 +60,6 @@ _TEXTS: Final = {
     "failed": "failed",
     "not compared": "not compared",
 }
-
-# keras.Input(batch_shape=...) is no help: an export ignores it
-_FIXED_SHAPES: Final = (
-    "export the model with fixed shapes: "
-    "model.export(FOLDER, input_signature=[tf.TensorSpec([1, 6], tf.int32)])"
-)
 
 Result = Literal["agrees", "differs", "refused", "failed", "not compared"]
 
@@ -87,6 +90,7 @@ class ConverterRuns:
     source: Source
     options: ComparisonRunOptions
     pool: ModePool
+    as_saved_model: bool = False  #: The converter reads the source itself from its folder.
 
     def convert(self, graph: Graph) -> Conversion:
         """Convert a graph with the names of the source, and compare the values of its outputs."""
@@ -109,6 +113,8 @@ class ConverterRuns:
         if graph is not self.source.graph:
             delta = compare_runs(self.source.graph, graph, options)
         mode = CONVERTER_MODES[self.target]
+        if self.as_saved_model and self.target == "onnx":
+            mode = SAVED_MODEL_ONNX
         delta = delta or compare_modes(self.pool, graph, mode, options=options)
         if delta.failure is not None:
             return Conversion("failed", delta.failure.message, (), None)
@@ -159,6 +165,7 @@ class MendingCommand(Record):
     """A command that mends some nodes, and what the converter refuses of its result."""
 
     command: str
+    written: str  #: The file of its result.
     #: Of the result of this command and those before it; null if it needs variables.
     remaining: Sequence[JudgedNode] | None
     conversion: Maybe[Conversion]  #: Of the result, if the graph itself does not convert.
@@ -178,6 +185,8 @@ class ConvertCheckResult(DocumentResult, command="convert-check", summary=Conver
     reason: str  #: Of the verdict, with what to do.
     nodes: Sequence[JudgedNode]
     commands: Sequence[MendingCommand]
+    #: That write the model of the converter to a file; none if it does not convert.
+    model_commands: Sequence[str]
     conversion: Maybe[Conversion]  #: Absent with --no-run.
 
 
@@ -190,6 +199,8 @@ class CheckedConversion:
     nodes: Sequence[JudgedNode]
     commands: Sequence[MendingCommand] = field(default_factory=tuple)
     conversion: Conversion | None = None
+    fetched: Sequence[str] = ()
+    signature: SavedSignature | None = None
 
     def count(self, verdict: str) -> int:
         """The number of nodes with a verdict."""
@@ -211,12 +222,51 @@ class CheckedConversion:
                 return "unknown", reason
             nodes, conversion = last.remaining, last.conversion
         if _is_refused(nodes, conversion):
-            return "does not convert", _mending_hint(self.source.path, nodes, conversion)
+            return "does not convert", self.mending_hint(nodes, conversion)
         if conversion is not None and conversion.result == "agrees":
             return verdict, "its model computes the values of the graph"
         cause = conversion.message if conversion is not None else "the converter was not run"
         is_known = not any(item.verdict == "unknown" for item in nodes)
         return verdict if is_known else "unknown", f"by the list of ops alone: {cause}"
+
+    def mending_hint(self, nodes: Sequence[JudgedNode], conversion: Conversion | None) -> str:
+        """The refused nodes by op that no command mends, and what a person can do."""
+        refused = [item for item in nodes if item.verdict == "refused"]
+        if not refused:
+            return f"no command mends this: {conversion.message if conversion else 'unknown'}"
+        plural = "s" * (len(refused) != 1)
+        text = f"no command mends {len(refused)} refused node{plural}: {_ops(refused)}"
+        lists = [item for item in refused if item.reason == DYNAMIC_LIST]
+        if lists:
+            export = fixed_shapes_export(self.source.graph, self.signature)
+            return f"{text}; an export with fixed shapes mends {_ops(lists)}: {export}"
+        words = shlex.join(["cfgraph", "extract", self.source.path])
+        hint = f"to leave out those next to inputs or outputs: {words} --inputs T --outputs T"
+        return f"{text}; {hint}"
+
+    @property
+    def is_loaded(self) -> bool:
+        """True if the converter reads the SavedModel itself."""
+        return loads_signature(self.source, self.signature, self.fetched)
+
+    def model_commands(self) -> list[str]:
+        """The command lines that write the converted model after those that mend the graph."""
+        verdict, _ = self.conclusion()
+        name, path = self.converter.target, self.source.path
+        if verdict == "does not convert" or not self.fetched:
+            return []
+        if self.commands and self.commands[-1].written and verdict != "converts":
+            last = self.commands[-1].written
+            return [graph_command(name, last, self.source.graph, self.fetched)]
+        if self.signature is not None and self.is_loaded:
+            return [saved_model_command(name, path, self.signature)]
+        command = graph_command(name, "model.pb", self.source.graph, self.fetched)
+        if saved_model_contents(self.source) is not None:
+            words = ["cfgraph", FREEZE, path, *_fetch_options(self.fetched), "-o", "model.pb"]
+            return [shlex.join(words), command]
+        if self.source.format != "pb":
+            return [shlex.join(["cfgraph", "convert", path, "-o", "model.pb"]), command]
+        return [graph_command(name, path, self.source.graph, self.fetched)]
 
     @property
     def exit_code(self) -> int:
@@ -235,6 +285,7 @@ class CheckedConversion:
             *self.conclusion(),
             self.nodes,
             self.commands,
+            self.model_commands(),
             self.conversion,
         )
         counts = [self.count(verdict) for verdict in ("refused", "risky", "unknown")]
@@ -261,6 +312,15 @@ class CheckedConversion:
         out.line("")
         style = {"does not convert": "red", "unknown": "yellow"}.get(verdict, "green")
         out.line(out.wrapped(f"verdict: {verdict}; {reason}"), style)
+        if commands := self.model_commands():
+            out.line("")
+            out.line("to write the converted model:")
+            for command in commands:
+                out.line(f"  {command}")
+
+
+def _ops(nodes: Sequence[JudgedNode]) -> str:
+    return ", ".join(dict.fromkeys(item.op for item in nodes))
 
 
 def _is_refused(nodes: Sequence[JudgedNode], conversion: Conversion | None) -> bool:
@@ -269,20 +329,6 @@ def _is_refused(nodes: Sequence[JudgedNode], conversion: Conversion | None) -> b
 
 def _fails(conversion: Conversion | None) -> bool:
     return conversion is not None and conversion.result in ("differs", "refused", "failed")
-
-
-def _mending_hint(path: str, nodes: Sequence[JudgedNode], conversion: Conversion | None) -> str:
-    """The refused nodes by op that no command mends, and what a person can do."""
-    refused = [item for item in nodes if item.verdict == "refused"]
-    if not refused:
-        return f"no command mends this: {conversion.message if conversion else 'unknown'}"
-    ops = ", ".join(dict.fromkeys(item.op for item in refused))
-    plural = "s" * (len(refused) != 1)
-    text = f"no command mends {len(refused)} refused node{plural}: {ops}"
-    if any(item.reason == DYNAMIC_LIST for item in refused):
-        return f"{text}; {_FIXED_SHAPES}"
-    words = shlex.join(["cfgraph", "extract", path])
-    return f"{text}; to leave out those next to inputs or outputs: {words} --inputs T --outputs T"
 
 
 def _show_conversion(out: Page, conversion: Conversion | None, indent: str = "") -> None:
@@ -323,8 +369,9 @@ def check_conversion(
     outputs = [*(tensor.node for tensor in request.tensors), *request.targets]
     is_saved_model = saved_model_contents(source) is not None
     judged = judged_nodes(source.graph, outputs, converter, frozen=is_saved_model)
-    checked = CheckedConversion(source, converter, judged)
     fetched = [tensor.name for tensor in request.tensors]
+    signature = find_signature(source, runs.inputs.signature)
+    checked = CheckedConversion(source, converter, judged, fetched=fetched, signature=signature)
     try:
         options = comparison_options(runs, source, by_signature=True)
     except UsageError:
@@ -336,7 +383,8 @@ def check_conversion(
     with ModePool(seconds=DEFAULT_SECONDS if seconds is None else seconds) as pool:
         trial = ConverterRuns(target, source, options, pool) if run else None
         if trial is not None:
-            checked = replace(checked, conversion=trial.convert(source.graph))
+            first = replace(trial, as_saved_model=checked.is_loaded)
+            checked = replace(checked, conversion=first.convert(source.graph))
         mending = _Mending(checked, fetched, runs, options, trial)
         commands = tuple(mending.commands())
     return replace(checked, commands=commands)
@@ -352,48 +400,80 @@ class _Mending:
     options: ComparisonRunOptions
     trial: ConverterRuns | None
 
-    def commands(self) -> Iterator[MendingCommand]:
-        """The commands that mend the nodes, in their order, with what remains."""
-        wanted = {item.mended_by for item in self.checked.nodes}
+    def commands(self) -> list[MendingCommand]:
+        """The commands that mend the nodes, in their order, with what remains.
+
+        Control flow that is not refused may still be the reason why a model fails.
+        """
+        source, wanted = self.checked.source, {item.mended_by for item in self.checked.nodes}
+        tables = self._mends_tables()
+        guess = not wanted - {None} and not tables
+        if guess and not (self.checked.fails and source.graph.functions):
+            return []
+        has_variables = _first_variable(source.graph, self.fetched) is not None
+        functional = guess or FUNCTIONALIZE in wanted
+        steps = [FREEZE] if FREEZE in wanted or has_variables or tables else []
+        found = list(self._steps([*steps, FUNCTIONALIZE] if functional else steps, tables))
+        conversion = found[-1].conversion
+        agrees = conversion is not None and conversion.result == "agrees"
+        return found if agrees or not guess else []
+
+    def _steps(self, passes: Sequence[str], tables: bool) -> Iterator[MendingCommand]:
         graph: Graph | None = copy_graph(self.checked.source.graph)
         path, fetches = self.checked.source.path, _fetch_options(self.runs.fetches.fetch)
-        if FREEZE in wanted:
-            fetches, is_last = _fetch_options(self.fetched), FUNCTIONALIZE not in wanted
-            variables = self.runs.inputs.variables or "CHECKPOINT"
-            words = [FREEZE, path, "--variables", variables, *fetches, "-o", "frozen.pb"]
-            graph = self._frozen(graph) if graph else None
-            yield self._command(words, graph, is_last)
-            path = "frozen.pb"
-        # control flow that is not refused may still be the reason why a model fails
-        guess = self.checked.fails and not wanted and bool(graph and graph.functions)
-        if FUNCTIONALIZE not in wanted and not guess:
-            return
-        is_model = path != "frozen.pb" and saved_model_contents(self.checked.source) is not None
-        output = "functional/" if is_model else "functional.pb"
-        words = [FUNCTIONALIZE, path, "--target", "converter", *fetches]
-        graph = self._functional(graph) if graph else None
-        command = self._command([*words, "-o", output], graph, True)
-        if not guess or (command.conversion and command.conversion.result == "agrees"):
-            yield command
+        if FREEZE in passes:
+            fetches = _fetch_options(self.fetched)
+            words = [FREEZE, path, *self._variables(), *["--constant-tables"] * tables, *fetches]
+            graph, path = self._frozen(graph, tables) if graph else None, "frozen.pb"
+            yield self._command(words, path, graph, passes[-1] == FREEZE)
+        if FUNCTIONALIZE in passes:
+            words = [FUNCTIONALIZE, path, "--target", "converter", *fetches]
+            graph = self._functional(graph) if graph else None
+            yield self._command(words, "functional.pb", graph, True)
 
-    def _command(self, words: Sequence[str], graph: Graph | None, is_last: bool) -> MendingCommand:
-        """A command with what is refused of its result, which the last one tries to convert."""
-        command = shlex.join(["cfgraph", *words])
-        if graph is None:
-            return MendingCommand(command, None, None)
+    def _variables(self) -> list[str]:
+        """The option of `freeze` with values, which a SavedModel has itself."""
+        path = self.runs.inputs.variables
+        if path is None and saved_model_contents(self.checked.source) is not None:
+            return []
+        has_variables = _first_variable(self.checked.source.graph, self.fetched) is not None
+        return ["--variables", path or "CHECKPOINT"] if path or has_variables else []
+
+    def _mends_tables(self) -> bool:
+        """True if constants in place of tables leave no refused op that the graph has not."""
+        nodes = self.checked.nodes
+        if all(item.reason != LOOKUP_TABLE for item in nodes):
+            return False
+        graph = self._frozen(copy_graph(self.checked.source.graph), True)
+        remaining = self._judged(graph) if graph else nodes
+        before, after = (
+            {x.op for x in items if x.verdict == "refused"} for items in (nodes, remaining)
+        )
+        return after <= before and len(remaining) < len(nodes)
+
+    def _judged(self, graph: Graph) -> list[JudgedNode]:
         outputs = [graph.tensor(name).node for name in self.fetched]
         is_frozen = saved_model_contents(self.checked.source) is not None
-        remaining = judged_nodes(graph, outputs, self.checked.converter, frozen=is_frozen)
+        return judged_nodes(graph, outputs, self.checked.converter, frozen=is_frozen)
+
+    def _command(
+        self, words: Sequence[str], path: str, graph: Graph | None, is_last: bool
+    ) -> MendingCommand:
+        """A command with what is refused of its result, which the last one tries to convert."""
+        command = shlex.join(["cfgraph", *words, "-o", path])
+        if graph is None:
+            return MendingCommand(command, path, None, None)
         is_tried = self.trial is not None and is_last and self.checked.exit_code
         conversion = self.trial.convert(graph) if self.trial and is_tried else None
-        return MendingCommand(command, remaining, conversion)
+        return MendingCommand(command, path, self._judged(graph), conversion)
 
-    def _frozen(self, graph: Graph) -> Graph | None:
+    def _frozen(self, graph: Graph, tables: bool) -> Graph | None:
         """The frozen graph, or None if a variable has no value."""
-        if not self.options.setting.state:
+        state = self.options.setting.state
+        if not state and not tables:
             return None
         try:
-            freeze(graph, self.options.setting.state, outputs=self.fetched)
+            freeze(graph, state, outputs=self.fetched, constant_tables=tables)
         except CfgraphError:
             return None
         return graph

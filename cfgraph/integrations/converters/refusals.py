@@ -30,6 +30,9 @@ from cfgraph.reports import Column, Record
 FUNCTIONALIZE: Final = "functionalize"
 FREEZE: Final = "freeze"
 DYNAMIC_LIST: Final = "a list whose elements have no static shape"
+LOOKUP_TABLE: Final = (
+    "a lookup table, unless `freeze --constant-tables` makes its lookups constants"
+)
 _CONTROL_FLOW: Final = (
     *(Role.SWITCH, Role.MERGE, Role.ENTER, Role.EXIT),
     *(Role.NEXT_ITERATION, Role.LOOP_COND),
@@ -37,6 +40,7 @@ _CONTROL_FLOW: Final = (
 # of ops by the module that defines them
 _ARRAYS: Final = frozenset({"stacks", "tensor_array_ops", "tensor_array_legacy"})
 _VARIABLES: Final = frozenset({"variables", "resource_variables"})
+_TABLES: Final = frozenset({"lookup_tables", "lookup_table_files", "dense_tables"})
 # every converter drops or inlines these
 _PLAIN: Final = frozenset(
     ["Const", "Placeholder", "PlaceholderWithDefault", "NoOp", "Identity", "IdentityN"]
@@ -59,11 +63,12 @@ class JudgedNode(Record):
 
 @dataclass(frozen=True, slots=True)
 class Converter:
-    """A converter of models: its name and version, and the ops that it accepts and refuses.
+    """A converter of models by its target, and the ops that it accepts and refuses.
 
     `static_elements` are list ops that it accepts with a static shape of elements alone.
     """
 
+    target: str
     name: str
     version: str
     converts: frozenset[str]
@@ -89,7 +94,7 @@ def find_converter(name: str) -> Converter:
     entry = tomllib.loads(text)[name]
     keys = ("converts", "refuses", "static_elements")
     lists = [frozenset(entry.get(key, "").split()) for key in keys]
-    return Converter(CONVERTERS[name], entry["version"], *lists)
+    return Converter(name, CONVERTERS[name], entry["version"], *lists)
 
 
 def judged_nodes(
@@ -184,7 +189,10 @@ class _Judge:
             return ("risky" if is_risky else "refused"), text, FUNCTIONALIZE
         if family in _VARIABLES:
             return None if self.frozen else ("refused", "a variable in a graph file", FREEZE)
-        if op in self.converter.refuses or (self.converter.has_all and definition):
+        is_refused = op in self.converter.refuses or (self.converter.has_all and definition)
+        if family in _TABLES:
+            return "refused" if is_refused else "unknown", LOOKUP_TABLE, None
+        if is_refused:
             return "refused", "the converter has no such op", None
         if definition is None:
             return "refused", "an op that is not TensorFlow's", None

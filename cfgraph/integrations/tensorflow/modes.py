@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cfgraph.errors import UsageError
 
 ENGINE: Final = "tensorflow"
+ONNX_OPSET: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +60,17 @@ MODES: Final = {
         ),
     )
 }
+_ONNX: Final = Mode(
+    "onnx",
+    "converted by tf2onnx, and run by onnxruntime",
+    has_dead_values=False,
+    max_requests=1,
+    program="tf2onnx with onnxruntime",
+)
+# that tf2onnx inlines before TensorFlow's optimizer sees it, other than a graph file
+SAVED_MODEL_ONNX: Final = replace(_ONNX, name="saved_model_onnx")
 # the modes that run the model of a converter, by its format
-CONVERTER_MODES: Final = {
-    "lite": MODES["lite"],
-    "onnx": Mode(
-        "onnx",
-        "converted by tf2onnx, and run by onnxruntime",
-        has_dead_values=False,
-        max_requests=1,
-        program="tf2onnx with onnxruntime",
-    ),
-}
+CONVERTER_MODES: Final = {mode.name: mode for mode in (MODES["lite"], _ONNX, SAVED_MODEL_ONNX)}
 
 
 def parse_modes(text: str, option: str) -> tuple[Mode, ...]:

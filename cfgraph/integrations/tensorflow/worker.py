@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.integrations.tensorflow.modes import Mode
+from cfgraph.integrations.tensorflow.modes import ONNX_OPSET, Mode
 from cfgraph.processes.messages import ProcessMessage, as_array
 
 # begins the names of inputs of a converted function
@@ -17,7 +17,6 @@ _SERVED: Final = "serving_default_"
 # the name of the array with the graph that was run
 _REWRITTEN: Final = "rewritten"
 _REQUESTS: Final = itertools.count()
-_OPSET: Final = 18
 
 
 class ConversionRefused(Exception):
@@ -133,8 +132,10 @@ class GraphCall:
     def call(self, names: list[str]) -> list[Any]:
         """Return the values of one call of the function."""
         if self.mode.name == "onnx":
-            return self.run_onnx(names)
+            return self.run_onnx(self.graph_def, [*self.feeds], names)
         function = self.function(names)
+        if self.mode.name == "saved_model_onnx":
+            return self.run_onnx(*self.inlined(function, len(names)))
         if self.mode.name == "lite":
             return self.interpret(function, len(names))
         if self.mode.name == "jit":
@@ -203,14 +204,25 @@ class GraphCall:
         ]
         return [np.array(value) for value in results[:count]]
 
-    def run_onnx(self, names: list[str]) -> list[Any]:
+    def inlined(self, function: Any, count: int) -> tuple[Any, list[str], list[str]]:
+        """Return the graph that tf2onnx makes of a function, and its inputs and outputs."""
+        from tensorflow.python.framework import convert_to_constants
+
+        frozen = convert_to_constants.convert_variables_to_constants_v2(
+            function, lower_control_flow=False, aggressive_inlining=True
+        )
+        inputs = [f"feed_{number}:0" for number in range(len(self.values))]
+        outputs = [tensor.name for tensor in frozen.outputs[:count]]
+        return frozen.graph.as_graph_def(add_shapes=True), inputs, outputs
+
+    def run_onnx(self, graph_def: Any, inputs: list[str], names: list[str]) -> list[Any]:
         """Return the values of the model of tf2onnx, in onnxruntime."""
         import onnxruntime
         import tf2onnx
 
         try:
             model, _ = tf2onnx.convert.from_graph_def(
-                self.graph_def, input_names=[*self.feeds], output_names=names, opset=_OPSET
+                graph_def, input_names=inputs, output_names=names, opset=ONNX_OPSET
             )
         except MemoryError:
             raise
@@ -219,7 +231,7 @@ class GraphCall:
         session = onnxruntime.InferenceSession(
             model.SerializeToString(), providers=["CPUExecutionProvider"]
         )
-        values = dict(zip(self.feeds, self.values, strict=True))
+        values = dict(zip(inputs, self.values, strict=True))
         read = [item.name for item in session.get_inputs()]
         results = session.run(names, {name: as_array(values[name].numpy()) for name in read})
         return [as_array(value) for value in results]

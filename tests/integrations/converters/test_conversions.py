@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,9 +119,28 @@ def test_variables_of_a_saved_model_are_constants_of_its_conversion(
     conversion = json.loads(done.out)["result"]["conversion"]
     assert conversion["result"] == "differs", "the stand-in returns 3"
     assert conversion["fetches"]
-    # a converter needs the values of the variables next to the graph
-    commands = json.loads(done.out)["result"]["commands"]
-    assert all(item["command"].endswith("-o functional/") for item in commands)
+    assert json.loads(done.out)["result"]["model_commands"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+def test_a_saved_model_with_functions_converts_as_its_folder(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    """A graph file is inlined by other rules, so the verdict on it is no verdict on the folder."""
+    for module in convert_check.MODULES["onnx"]:
+        pytest.importorskip(module, reason="needs the extra `converters`")
+    shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", tmp_path)
+    options = ("--for=onnx", "--json", "--cases=1", "--run-timeout=600")
+    done = command("convert-check", tmp_path / "lstm", *options)
+    result = json.loads(done.out)["result"]
+    assert (done.code, result["verdict"], result["commands"]) == (0, "converts", [])
+    (line,) = result["model_commands"]
+    assert f"--saved-model {tmp_path / 'lstm'}" in line
+    words = shlex.split(line)
+    output = tmp_path / "model.onnx"
+    subprocess.run([sys.executable, *words[1:-1], output], check=True, capture_output=True)
+    assert "VarHandleOp" not in output.read_bytes().decode("latin-1")
 
 
 @pytest.mark.slow

@@ -12,6 +12,10 @@ import pytest
 
 import cfgraph
 
+EXPORT = (
+    "model.export(FOLDER, input_signature="
+    '[tf.TensorSpec([1, 6, 4], tf.float32, name="keras_tensor")])'
+)
 MERGE_OF_THREE = """
 x = Placeholder() {dtype=float32, shape=[]}
 p = Placeholder() {dtype=bool, shape=[]}
@@ -35,6 +39,18 @@ x = Placeholder() {dtype=float32, shape=[2]}
 w = VarHandleOp() {dtype=float32, shape=[2], shared_name="w"}
 read = ReadVariableOp(w) {dtype=float32}
 y = Mul(x, read)
+"""
+TABLE = """
+x = Placeholder() {dtype=float32, shape=[1]}
+word = Placeholder() {dtype=string, shape=[1]}
+known = Const() {dtype=string, value=string[1]:["b"]}
+table = HashTableV2() {key_dtype=string, value_dtype=float32, shared_name="t"}
+keys = Const() {dtype=string, value=string[2]:["a", "b"]}
+values = Const() {dtype=float32, value=float32[2]:[1, 2]}
+init = LookupTableImportV2(table, keys, values) {Tin=string, Tout=float32}
+unknown = Const() {dtype=float32, value=float32[]:-1}
+id = LookupTableFindV2(table, LOOKUP, unknown) {Tin=string, Tout=float32}
+y = Mul(x, id)
 """
 UNUSUAL = """
 x = Placeholder() {dtype=float32, shape=[2]}
@@ -119,7 +135,7 @@ def test_lists_of_dynamic_elements_are_refused_by_lite(
 ) -> None:
     shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", tmp_path)
     result = checked(tmp_path / "lstm", "lite")["result"]
-    assert "input_signature=[tf.TensorSpec(" in result["reason"]
+    assert EXPORT in result["reason"]
     nodes = result["nodes"]
     assert {(item["op"], item["reason"]) for item in nodes} == {
         ("TensorListReserve", "a list whose elements have no static shape")
@@ -140,9 +156,36 @@ def test_the_text_has_one_row_per_reason(command: Any, tmp_path: Path) -> None:
     done = command("convert-check", path, "--for", "lite", "--no-run")
     assert done.code == 1
     assert [line.split()[:2] for line in done.lines[2:4]] == [["refused", "1"], ["risky", "2"]]
-    assert done.lines[-3].strip() == "nothing is refused then"
     text = "verdict: converts after commands; by the list of ops alone: the converter was not run"
-    assert done.lines[-1] == text
+    assert "  nothing is refused then" in done.lines
+    assert done.lines[-4] == text
+    assert done.lines[-1].startswith("  python -m tensorflow.lite.python.tflite_convert")
+    assert "--graph_def_file functional.pb --input_arrays x,p,q --output_arrays y" in done.lines[-1]
     full = command("convert-check", path, "--for", "lite", "--no-run", "--full")
     assert len(full.lines) == len(done.lines) + 1
     assert command("convert-check", path, "--for", "coreml").code == 2
+
+
+def test_a_text_file_is_converted_to_one_that_a_converter_reads(checked: Any) -> None:
+    result = checked("x = Placeholder() {dtype=float32, shape=[2]}\ny = Neg(x)", "onnx")["result"]
+    first, second = result["model_commands"]
+    assert first.startswith("cfgraph convert ")
+    assert first.endswith("-o model.pb")
+    assert "--graphdef model.pb --inputs x:0 --outputs y:0" in second
+
+
+@pytest.mark.parametrize(
+    ("lookup", "verdict", "commands"),
+    [("word", "does not convert", 0), ("known", "converts after commands", 1)],
+)
+def test_constants_in_place_of_tables_are_proposed_where_they_mend(
+    lookup: str, verdict: str, commands: int, checked: Any
+) -> None:
+    result = checked(TABLE.replace("LOOKUP", lookup), "onnx", "--fetch", "y")["result"]
+    assert {item["op"] for item in result["nodes"]} == {"HashTableV2", "LookupTableFindV2"}
+    assert all("freeze --constant-tables" in item["reason"] for item in result["nodes"])
+    assert result["verdict"] == verdict
+    assert len(result["commands"]) == commands
+    for item in result["commands"]:
+        assert "--constant-tables" in item["command"]
+        assert item["remaining"] == []
