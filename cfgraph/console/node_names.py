@@ -68,10 +68,19 @@ class NodeNames:
         """
         paths = [frame.path for frame in frames(self.graph).all[1:] if not frame.has_name(text)]
         start, end = _start_and_end(text.removeprefix("/"))
-        found = [path for path in paths if _has_end(path, start, end)]
-        if len(found) > 1:
-            raise _ambiguous_error(text, found)
-        for path in found:
+        return self._only_loop(text, [path for path in paths if _has_end(path, start, end)])
+
+    def loop_in_scope(self, text: str) -> str | None:
+        """The path of the only loop whose frame lies directly in a scope, as above; else None."""
+        start, end = _start_and_end(text)
+        paths = [frame.path for frame in frames(self.graph).all[1:]]
+        found = [path for path in paths if _has_end(path.rpartition("/")[0], start, end)]
+        return self._only_loop(text, found)
+
+    def _only_loop(self, text: str, paths: Sequence[str]) -> str | None:
+        if len(paths) > 1:
+            raise _ambiguous_error(text, paths)
+        for path in paths:
             self._note(text, path)
             return path
         return None

@@ -44,6 +44,15 @@ def test_json_names_the_node_that_an_end_stands_for(command: Command, scopes: Pa
     assert "names" not in command("run", scopes, "--feed", "x=2", "--json").json
 
 
+def test_the_scope_of_a_loop_stands_for_the_only_loop_in_it(command: Command, graphs: Path) -> None:
+    graph = graphs / "lstm.pb"
+    explained = command("explain", graph, "lstm")
+    assert explained.lines[0].startswith("/lstm/while_context  loop with")
+    assert "note: lstm is /lstm/while_context" in explained.err
+    shown = command("show", graph, "--loop", "lstm")
+    assert shown.lines == command("show", graph, "--loop", "/lstm/while_context").lines
+
+
 def test_the_end_of_several_names_lists_them(command: Command, scopes: Path) -> None:
     done = command("explain", scopes, "c")
     assert done.code == 2

@@ -118,6 +118,8 @@ def complete_subject(names: SignatureNames, subject: str) -> str:
     name = subject.removeprefix("/")
     loop = None if node_name(name) in graph else names.nodes.loop(subject)
     complete = loop or names.tensor(name)
+    if complete == name and node_name(name) not in graph:
+        complete = names.nodes.loop_in_scope(name) or name
     return subject if complete == name else complete
 
 
