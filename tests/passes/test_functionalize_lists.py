@@ -289,3 +289,31 @@ def test_all_of_a_growing_array_is_not_as_much_as_at_first() -> None:
     b.TensorArrayGatherV3(handle, b.Range(0, 1, 1), after, dtype="float32", name="first")
     graph = lowered_subgraph(b, "first")
     assert checked_rejections(graph, ["first"], {"n": 3}) == {}
+
+
+def test_two_writes_of_one_branch_do_not_continue_from_the_same_state() -> None:
+    b, n, handle, flow = array()
+
+    def write(i: Output, f: Output) -> Output:
+        is_late = b.Greater(i, 9)
+        branches = [b.Switch(f, is_late) for _ in range(3)]
+        late = b.TensorArrayWriteV3(handle, i, row(b, i + 1), branches[0][1])
+        early = b.TensorArrayWriteV3(handle, i, row(b, i + 1), branches[1][0])
+        read = b.TensorArrayReadV3(handle, i, early, dtype="float32")
+        both = b.TensorArrayWriteV3(handle, i + 1, read, branches[2][0])
+        return b.Merge([late, both])[0]
+
+    _, after = b.while_loop(
+        lambda i, _: b.Less(i, n),
+        lambda i, f: (i + 1, write(i, f)),
+        [b.const(0), flow],
+        shape_invariants={"f": None},
+    )
+    b.TensorArrayGatherV3(handle, b.Range(0, 4, 1), after, dtype="float32", name="all")
+    graph = lowered_subgraph(b, "all")
+    for node in graph:
+        if node.op.startswith("TensorArray"):  # only flows order them, as in a conditional
+            graph.set_controls(node, [])
+    expected = cfgraph.Session(graph, engine="tokens").run("all", {"n": 1})
+    cfgraph.functionalize(graph)
+    np.testing.assert_array_equal(cfgraph.Session(graph).run("all", {"n": 1}), expected)

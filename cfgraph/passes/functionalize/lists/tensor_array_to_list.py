@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -345,13 +346,12 @@ def require_linear_flow(
         next_states = [use for use in readers if use.node in writers or use.node in leading]
         if not next_states:
             continue
-        first = next_states[0]
         if role_of(flow.node) is Role.ENTER and flow.node.attr("is_constant"):
             text = f"each iteration writes to the same state, from {flow.node.name}"
             raise region_rejected("list", text, node=flow.node.name)
-        for use in readers:
-            if use is not first and not _is_harmless_reader(use, first, writers, carriers):
-                text = f"{first.node.name} and {use.node.name} continue from the same state"
+        for state, use in product(next_states, readers):
+            if use is not state and not _is_harmless_reader(use, state, writers, carriers):
+                text = f"{state.node.name} and {use.node.name} continue from the same state"
                 raise region_rejected("list", text, node=flow.node.name)
 
 
