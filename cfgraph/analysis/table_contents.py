@@ -29,8 +29,9 @@ from cfgraph.ops.families.lookup_table_files import (
 from cfgraph.ops.opdef.op import function_calls, is_a, lookup, strip_identities
 from cfgraph.reports import Column, Count, Maybe, Record
 
-# of a table, as examples
-_MAX_ROWS: Final = 3
+# of a table: as examples, and with --full or in JSON
+FEW_ROWS: Final = 3
+MANY_ROWS: Final = 1024
 _MAX_TEXT: Final = 24
 # a tensor of the graph, or the value of a constant in a function; None for any other tensor
 _Operand = Output | TensorValue | None
@@ -58,26 +59,32 @@ class _Initializer:
     operands: Sequence[_Operand]
 
 
-def table_contents(graph: Graph, assets: Mapping[str, str]) -> list[TableContents]:
-    """The tables of a graph that are filled once; `assets` are paths of files, by input node."""
-    return [_contents(graph, table, assets) for table in static_tables(graph).values()]
+def table_contents(
+    graph: Graph, assets: Mapping[str, str], limit: int = FEW_ROWS
+) -> list[TableContents]:
+    """The tables that are filled once; `assets` are paths of files, by input node."""
+    return [_contents(graph, table, assets, limit) for table in static_tables(graph).values()]
 
 
-def contents_of_node(graph: Graph, node: Node, assets: Mapping[str, str]) -> TableContents | None:
+def contents_of_node(
+    graph: Graph, node: Node, assets: Mapping[str, str], limit: int = FEW_ROWS
+) -> TableContents | None:
     """The table that a node is the handle of, or uses; None for a node without a single one."""
     handles = {node, *(strip_identities(tensor).node for tensor in node.inputs)}
     tables = [x for x in static_tables(graph).values() if not handles.isdisjoint(x.handles)]
     table = tables[0] if len(tables) == 1 else None
-    return None if table is None else _contents(graph, table, assets)
+    return None if table is None else _contents(graph, table, assets, limit)
 
 
-def _contents(graph: Graph, table: StaticTable, assets: Mapping[str, str]) -> TableContents:
+def _contents(
+    graph: Graph, table: StaticTable, assets: Mapping[str, str], limit: int
+) -> TableContents:
     handle = table.handles[0]
     types = f"{handle.attrs.get('key_dtype')} → {handle.attrs.get('value_dtype')}"
     found = next(_initializers(graph, table), None)
     if found is None:
         return TableContents(table.name, types, None, (), None)
-    count, rows, file = _rows(graph, found, assets)
+    count, rows, file = _rows(graph, found, assets, limit)
     shown = tuple(f"{_shown(key)} → {_shown(value)}" for key, value in rows)
     return TableContents(table.name, types, count, shown, found.node.name, file)
 
@@ -132,18 +139,18 @@ def _constant(body: FunctionDefinition, text: str) -> TensorValue | None:
 
 
 def _rows(
-    graph: Graph, found: _Initializer, assets: Mapping[str, str]
+    graph: Graph, found: _Initializer, assets: Mapping[str, str], limit: int
 ) -> tuple[int | None, list[tuple[Any, Any]], str | None]:
     """The number of rows, the first ones, and the file that has them."""
     filling = found.filling
     if is_a(filling, InitializeTableFromTextFileV2):
         path = _path(graph, found.operands[1], assets)
         known = path in assets.values()
-        return (*_file_rows(filling, path), path) if path and known else (None, [], path)
+        return (*_file_rows(filling, path, limit), path) if path and known else (None, [], path)
     keys, values = map(_array, found.operands[1:3])
     if keys is None or values is None or keys.size != values.size:
         return None, [], None
-    pairs = zip(keys.ravel()[:_MAX_ROWS], values.ravel()[:_MAX_ROWS], strict=True)
+    pairs = zip(keys.ravel()[:limit], values.ravel()[:limit], strict=True)
     return keys.size, list(pairs), None
 
 
@@ -165,7 +172,9 @@ def _path(graph: Graph, operand: _Operand, assets: Mapping[str, str]) -> str | N
     return next((assets[name] for name in sources if name in assets), None)
 
 
-def _file_rows(node: Node | BodyNode, path: str) -> tuple[int | None, list[tuple[Any, Any]]]:
+def _file_rows(
+    node: Node | BodyNode, path: str, limit: int
+) -> tuple[int | None, list[tuple[Any, Any]]]:
     """The number of lines of a file, and the first rows that a node reads from it."""
     try:
         lines = read_file(path).replace(b"\r", b"").removesuffix(b"\n").split(b"\n")
@@ -174,7 +183,7 @@ def _file_rows(node: Node | BodyNode, path: str) -> tuple[int | None, list[tuple
     delimiter = node.attrs.get("delimiter", b"\t")
     columns = [node.attrs.get(name, LINE_NUMBER) for name in ("key_index", "value_index")]
     rows = []
-    for number, line in enumerate(islice(lines, _MAX_ROWS)):
+    for number, line in enumerate(islice(lines, limit)):
         fields = {WHOLE_LINE: line, LINE_NUMBER: number + node.attrs.get("offset", 0)}
         fields |= dict(enumerate(line.split(delimiter)))
         rows.append(tuple(fields.get(column, b"") for column in columns))

@@ -21,7 +21,7 @@ from cfgraph.analysis.summary import (
     next_command,
     summarize,
 )
-from cfgraph.analysis.table_contents import TableContents, table_contents
+from cfgraph.analysis.table_contents import FEW_ROWS, MANY_ROWS, TableContents, table_contents
 from cfgraph.analysis.verify.verify import structural_errors, unused_branch_hint
 from cfgraph.cli.json_output import Artifact, print_document
 from cfgraph.cli.options import Color
@@ -458,7 +458,8 @@ class _ShowCommand:
         """The lookup tables of the graph that are filled once."""
         if not self.whole.is_analyzable:
             return []
-        return table_contents(self.graph, saved_model_assets(self.source))
+        limit = MANY_ROWS if self.options.full or self.options.format == "json" else FEW_ROWS
+        return table_contents(self.graph, saved_model_assets(self.source), limit)
 
     def print(self) -> None:
         """Print or write what the options request."""

@@ -59,6 +59,11 @@ def test_a_lookup_is_explained_with_the_rows_of_its_table(command: Command, tmp_
     assert "filled by init" in facts
     table = command("explain", path, "id", "--json").json["result"]["node"]["table"]
     assert (table["rows"], table["filled_by"]) == (4, "init")
+    assert table["first"] == ["a → 1", "b → 2", "c → 3", "d → 4"]
+    for words in (("explain", path, "id"), ("show", path)):
+        assert "d → 4" in command(*words, "--full").out
+        assert "d → 4" not in command(*words).out
+    assert command("show", path, "--json").json["result"]["tables"][0]["first"] == table["first"]
 
 
 @pytest.mark.parametrize("name", [b"../se.txt", b"gone_.txt"])

@@ -22,7 +22,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.loop_condition import loop_condition
 from cfgraph.analysis.loops.loop_state import VARIABLE_COLUMNS, LoopStateVariable, frame_variables
 from cfgraph.analysis.loops.while_loop import static_trip_count
-from cfgraph.analysis.table_contents import TableContents, contents_of_node
+from cfgraph.analysis.table_contents import FEW_ROWS, MANY_ROWS, TableContents, contents_of_node
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
@@ -369,7 +369,8 @@ def explain_subject(
     runs = make_runs and make_runs(*with_inner_feeds(source, names, inputs)[:2])
     subject = complete_subject(names, subject)
     assets = saved_model_assets(source)
-    explained = _explain(names.nodes, subject, runs, full, find_line, assets)
+    rows = MANY_ROWS if full or json else FEW_ROWS
+    explained = _explain(names.nodes, subject, runs, full, find_line, assets, rows)
     print_explanation(source, *explained, json=json, color=color)
 
 
@@ -392,6 +393,7 @@ def _explain(
     full: bool,
     find_line: LineFinder | None,
     assets: Mapping[str, str],
+    rows: int,
 ) -> tuple[str, PrintedAnswer]:
     graph = names.graph
     if is_loop(graph, subject):
@@ -422,7 +424,7 @@ def _explain(
     called = called_implementation(graph, node)
     code = None if find_line is None else find_line(graph, node)
     function = FunctionResults(view.name, view.results_of(node)) if view.name else None
-    table = None if view.name else contents_of_node(graph, node, assets)
+    table = None if view.name else contents_of_node(graph, node, assets, rows)
     explained = NodeExplanation(
         facts, unconditional, outcome, full, called, code, module, function, table
     )
