@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
@@ -26,7 +26,7 @@ from cfgraph.analysis.verify.verify import structural_errors, unused_branch_hint
 from cfgraph.cli.json_output import Artifact, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import OutputTable, Page, note, page, report_table, tab_separated
-from cfgraph.console.documents import ModuleSummary, ValueReport
+from cfgraph.console.documents import ModuleSummary
 from cfgraph.console.graph_files import (
     Source,
     read_graph,
@@ -36,18 +36,10 @@ from cfgraph.console.graph_files import (
     saved_variables_note,
 )
 from cfgraph.console.signatures import signature_names
-from cfgraph.console.values import type_text as value_type
-from cfgraph.console.values import value_report, value_text
 from cfgraph.console.views import show_tables as tables
 from cfgraph.console.views.dot import graph_dot
 from cfgraph.console.views.loop_views import LoopView, find_loop, print_loop
 from cfgraph.console.views.modules import module_summaries, modules_table
-from cfgraph.console.views.node_facts import (
-    FactRow,
-    edge_rows,
-    op_description,
-    output_readers,
-)
 from cfgraph.console.views.saved_model_summary import (
     SavedModelSummary,
     SignatureReport,
@@ -73,16 +65,14 @@ from cfgraph.console.views.show_tables import (
     routes_table,
     sent_tensors_table,
 )
+from cfgraph.console.views.shown_node import ShownNode, node_report, print_node
 from cfgraph.errors import UsageError
-from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import short_device_name
-from cfgraph.ir.graph import Node
 from cfgraph.ir.names import first_names
-from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_byte_size, format_count
 from cfgraph.ops.opdef.op import is_functional, lookup
-from cfgraph.reports import OPTIONAL, DocumentResult, Inline, Maybe, Record
+from cfgraph.reports import DocumentResult, Inline, Maybe, Record
 
 if TYPE_CHECKING:
     from cfgraph.console.picture.pages import PictureFiles
@@ -90,8 +80,6 @@ if TYPE_CHECKING:
 
 MAX_LISTED: Final = 20
 _MAX_SIGNATURE: Final = 88
-# elements of a tensor with one value, of which --full prints no more
-_MAX_SPLAT: Final = 1 << 20
 
 
 def print_summary(
@@ -214,92 +202,6 @@ def _print_remarks(out: Page, summary: Summary) -> None:
         out.items([f"not runnable because of {first}", *others], "yellow")
         if any(lookup(op) is None for op in summary.unrunnable_ops):
             out.line("  --op-def FILE declares ops of a library", "yellow")
-
-
-def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bool) -> None:
-    """Print all facts about one node."""
-    page.heading(f"{view.title(node)}  {node.op}", op_description(node.op))
-    page.facts(_node_rows(view, node, full, deadness))
-    for name, value in sorted(node.attrs.items()):
-        if isinstance(value, TensorValue):
-            page.line(f"  {name} = {_tensor_text(value, full)}")
-
-
-def _node_rows(view: GraphView, node: Node, full: bool, deadness: bool) -> Iterator[FactRow]:
-    yield "device", node.device or "(any)", ""
-    frame = view.frames.of[node]
-    yield "frame", frame.path, "" if frame is view.frames.root else "inside a loop"
-    if deadness:
-        yield "live", view.liveness[node].text, ""
-    yield from edge_rows(node, view.type_text, full)
-    printer = AttrPrinter()
-    for name, value in sorted(node.attrs.items()):
-        if not isinstance(value, TensorValue):
-            yield "attr", name, printer.value_text(value)
-
-
-def _tensor_text(tensor: TensorValue, full: bool) -> str:
-    text = value_text(tensor.array, full and not _is_large_splat(tensor))
-    return f"{value_type(tensor.array)} {text}" if "\n" not in text else f"\n{text}"
-
-
-def _is_large_splat(tensor: TensorValue) -> bool:
-    """True for a tensor that repeats one element so often that no file has all of them."""
-    return tensor.array.size > _MAX_SPLAT and not any(tensor.array.strides)
-
-
-class InputReport(Record):
-    """A tensor that a node reads."""
-
-    tensor: str
-    type: str
-
-
-class OutputReport(Record):
-    """A tensor of a node."""
-
-    tensor: str
-    type: str
-    readers: Sequence[str]
-
-
-class ShownNode(Record):
-    """All facts about a node."""
-
-    name: str
-    op: str
-    device: str
-    frame: str | None
-    live: Maybe[str]
-    inputs: Annotated[Sequence[InputReport], OPTIONAL]
-    controls: Annotated[Sequence[str], OPTIONAL]
-    outputs: Annotated[Sequence[OutputReport], OPTIONAL]
-    control_readers: Annotated[Sequence[str], OPTIONAL]
-    attrs: Annotated[Mapping[str, str | ValueReport], OPTIONAL]
-
-
-def _node_report(view: GraphView, node: Node, full: bool, deadness: bool) -> ShownNode:
-    printer = AttrPrinter()
-    return ShownNode(
-        view.title(node),
-        node.op,
-        node.device,
-        view.frames.of[node].path,
-        view.liveness[node].text if deadness else None,
-        [InputReport(item.name, view.type_text(item)) for item in node.inputs],
-        [item.name for item in node.controls],
-        [
-            OutputReport(item.name, view.type_text(item), readers)
-            for item, readers in output_readers(node).items()
-        ],
-        [reader.name for reader in node.control_readers],
-        {
-            name: value_report(value.array, full and not _is_large_splat(value))
-            if isinstance(value, TensorValue)
-            else printer.value_text(value)
-            for name, value in sorted(node.attrs.items())
-        },
-    )
 
 
 FORMATS: Final = ("text", "json", "tsv", "dot")
@@ -543,7 +445,7 @@ class _ShowCommand:
         options = self.options
         if options.node is not None:
             nodes = [
-                _node_report(selection.view, node, options.full, options.deadness)
+                node_report(selection.view, node, options.full, options.deadness)
                 for selection in chosen
                 for node in selection.nodes
             ]
