@@ -89,10 +89,13 @@ def png(
     size = struct.pack(">II", pixels.shape[1], pixels.shape[0])
     header = size + bytes([depth, color_type, 0, 0, interlaced])
     chunks = [(b"IHDR", header), *chunks, (b"IDAT", packed), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, data) for kind, data in chunks)
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """A chunk of a PNG file."""
+    checksum = struct.pack(">I", zlib.crc32(kind + data))
+    return struct.pack(">I", len(data)) + kind + data + checksum
 
 
 def packed_row(row: Any, depth: int) -> bytes:

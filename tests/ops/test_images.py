@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from cfgraph import Builder, ExecutionError, Session, Unsupported
-from tests.ops.image_recorder import bmp, encodings
+from tests.ops.image_recorder import bmp, chunk, encodings
 
 ARCHIVE = np.load(Path(__file__).parents[2] / "fixtures" / "images.npz")
 IMAGES = sorted({key.split("/")[0] for key in ARCHIVE.files} - {"encoded"})
@@ -152,3 +153,42 @@ def test_a_window_of_a_jpeg_lies_in_the_reduced_image() -> None:
     assert window.tolist() == whole[1:4, 2:6].tolist()
     with pytest.raises(ExecutionError, match="crop window"):
         result("DecodeAndCropJpeg", JPEG, np.array([1, 2, 8, 4], np.int32), ratio=2)
+
+
+@needs_pillow
+@pytest.mark.parametrize("option", ["progressive", "optimize_size"])
+def test_noise_is_encoded_as_a_jpeg_in_one_piece(option: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)
+    attrs = {"quality": 100, "chroma_downsampling": False}
+    data = result("EncodeJpeg", noise, **attrs, **{option: True})
+    plain = result("EncodeJpeg", noise, **attrs)
+    assert len(data) > noise.size * 0.9
+    assert result("DecodeJpeg", data).tolist() == result("DecodeJpeg", plain).tolist()
+
+
+@needs_pillow
+@pytest.mark.parametrize(("width", "comment"), [(65501, 0), (4, 65505)])
+def test_what_a_jpeg_cannot_contain_is_an_error(width: int, comment: int) -> None:
+    with pytest.raises(ExecutionError, match="6550"):
+        result("EncodeJpeg", np.zeros((1, width, 3), np.uint8), xmp_metadata=b"x" * comment)
+
+
+@needs_pillow
+def test_a_damaged_png_is_an_error_of_the_op() -> None:
+    data = ARCHIVE["png_gray/data"].tobytes()
+    short = data[:8] + chunk(b"IHDR", data[16:28]) + data[33:]
+    large = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(3_000_000)))
+    for damaged in (short, data[:33] + large + data[33:], data[:20]):
+        with pytest.raises(ExecutionError, match="Invalid PNG data"):
+            result("DecodePng", damaged)
+
+
+@needs_pillow
+def test_an_error_about_an_image_is_the_same_each_time() -> None:
+    messages = set()
+    for _ in range(2):
+        with pytest.raises(ExecutionError) as error:
+            result("DecodeImage", b"\xff\xd8\xff")
+        messages.add(error.value.message)
+    assert len(messages) == 1
+    assert "0x" not in messages.pop()

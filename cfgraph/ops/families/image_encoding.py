@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from io import BytesIO
+from threading import Lock
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -106,6 +108,10 @@ def _paeth(left: Any, above: Any, corner: Any) -> Any:
 
 _MODES: Final = {1: "L", 3: "RGB"}
 _DENSITY_UNITS: Final = {"in": 1, "cm": 2}
+# of libjpeg
+_MAX_SIDE: Final = 65500
+_MAX_XMP: Final = 65504
+_BUFFER_LOCK: Final = Lock()
 
 
 class JpegHeader(NamedTuple):
@@ -181,20 +187,42 @@ def _jpeg(image: Any, quality: int, header: JpegHeader) -> bytes:
     if channels not in _MODES or header.channels not in (0, channels):
         expected = header.channels or "1 or 3"
         raise OpError(f"image must have {expected} channels, has {channels}")
-    if not 0 < height < 65536 or not 0 < width < 65536:
+    if not 0 < height <= _MAX_SIDE or not 0 < width <= _MAX_SIDE:
         raise OpError(f"JPEG has no images of {height} x {width} pixels")
-    buffer = BytesIO()
+    if len(header.xmp) > _MAX_XMP:
+        raise OpError(f"xmp_metadata has {len(header.xmp)} bytes, more than {_MAX_XMP}")
     pixels = np.ascontiguousarray(image if channels == 3 else image[..., 0])
     options: dict[str, Any] = {"xmp": header.xmp} if header.xmp else {}
-    pillow().fromarray(pixels).save(
-        buffer,
-        "JPEG",
-        quality=max(quality, 1),
-        progressive=header.progressive,
-        optimize=header.optimize,
-        subsampling=header.subsampling if channels == 3 else "4:4:4",
-        **options,
-    )
+    buffer = BytesIO()
+    is_whole = header.progressive or header.optimize
+    with _buffer_of(4 * pixels.nbytes) if is_whole else nullcontext():
+        pillow().fromarray(pixels).save(
+            buffer,
+            "JPEG",
+            quality=max(quality, 1),
+            progressive=header.progressive,
+            optimize=header.optimize,
+            subsampling=header.subsampling if channels == 3 else "4:4:4",
+            **options,
+        )
     data = buffer.getvalue()
     # behind the start, the marker, the length, "JFIF", a zero, and the version
     return data[:13] + header.density + data[18:]
+
+
+@contextmanager
+def _buffer_of(size: int) -> Iterator[None]:
+    """Let Pillow encode into a buffer of a size at least: what it reserves is too small for noise.
+
+    An optimized or progressive image has to fit into it as a whole.
+    """
+    pillow()
+    from PIL import ImageFile
+
+    with _BUFFER_LOCK:
+        usual = ImageFile.MAXBLOCK
+        ImageFile.MAXBLOCK = max(usual, size)
+        try:
+            yield
+        finally:
+            ImageFile.MAXBLOCK = usual

@@ -19,6 +19,8 @@ from cfgraph.ops.opdef.op import OpError
 
 # larger images are refused before they are decoded
 _MAX_PIXELS: Final = 1 << 28
+# what Pillow raises for damaged data
+_PILLOW_ERRORS: Final = (OSError, SyntaxError, ValueError, TypeError, LookupError, struct.error)
 _MAGIC: Final = {b"\x89PNG\r\n\x1a\n": "PNG", b"BM": "BMP", b"GIF8": "GIF", b"\xff\xd8\xff": "JPEG"}
 
 
@@ -48,7 +50,9 @@ def _opened(data: bytes, kind: str) -> Iterator[Any]:
         with library.open(BytesIO(data), formats=(kind,)) as image:
             _check_size(image.width, image.height)
             yield image
-    except (OSError, SyntaxError, library.DecompressionBombError) as error:
+    except library.UnidentifiedImageError:
+        raise OpError(f"Invalid {kind} data, the header is damaged") from None
+    except (*_PILLOW_ERRORS, library.DecompressionBombError) as error:
         raise OpError(f"Invalid {kind} data: {error}") from None
 
 
@@ -225,20 +229,22 @@ def gif_frames(data: bytes, *, only_first: bool) -> Any:
     width, height = max(f.width for f in frames), max(f.height for f in frames)
     frames = frames[:1] if only_first else frames
     _check_size(width, height, len(frames))
-    canvas = np.zeros((height, width, 3), np.uint8)
-    return np.stack([canvas := _drawn(frame, canvas) for frame in frames])
+    canvases = np.zeros((len(frames), height, width, 3), np.uint8)
+    for number, frame in enumerate(frames):
+        if number:
+            canvases[number] = canvases[number - 1]
+        _draw(frame, canvases[number])
+    return canvases
 
 
-def _drawn(frame: _GifFrame, canvas: Any) -> Any:
-    """A canvas with a frame on it."""
-    result = canvas.copy()
-    window = result[frame.top : frame.top + frame.height, frame.left : frame.left + frame.width]
+def _draw(frame: _GifFrame, canvas: Any) -> None:
+    """Draw a frame on a canvas."""
+    window = canvas[frame.top : frame.top + frame.height, frame.left : frame.left + frame.width]
     indices = frame.indices()[: window.shape[0], : window.shape[1]]
     is_opaque = indices != frame.transparent
     if indices[is_opaque].max(initial=0) >= len(frame.colors):
         raise OpError(f"found a color index outside of the color map of {len(frame.colors)}")
     window[is_opaque] = frame.colors[indices[is_opaque]]
-    return result
 
 
 def _gif_frames(data: bytes) -> Iterator[_GifFrame]:
