@@ -226,7 +226,7 @@ def folded(text: str, columns: int) -> str:
 
     A longer name breaks before a capital.
     """
-    lines, line = list[str](), ""
+    lines, line, columns = list[str](), "", max(columns, 1)
     for piece in _BREAKABLE.findall(text):
         if line and width(line + piece.rstrip()) > columns:
             lines.append(line.rstrip())

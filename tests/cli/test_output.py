@@ -47,6 +47,10 @@ def test_a_long_cell_is_folded_and_complete(columns: int, monkeypatch: pytest.Mo
 def test_a_name_is_folded_after_a_slash() -> None:
     assert folded(LONG, 24).split("\n") == ["TensorArrayUnstack/", "strided_slice/stack_1"]
     assert folded(LONG, 40) == LONG
+
+
+def test_a_text_without_room_is_folded_to_single_letters() -> None:
+    assert folded("ab/c", -3).split("\n") == ["a", "b", "/", "c"]
     assert folded("a" * 25, 10).split("\n") == ["a" * 10, "a" * 10, "a" * 5]
 
 
