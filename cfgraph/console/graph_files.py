@@ -249,13 +249,17 @@ def saved_model_folder(source: Source) -> str | None:
 def saved_model_assets(source: Source) -> dict[str, str]:
     """Return the paths of the assets of a SavedModel by the nodes that are fed with them.
 
-    A file outside of its folder of assets is none.
+    A file outside of its folder of assets, or of a name that no file can have, is none.
     """
     contents, folder = saved_model_contents(source), saved_model_folder(source)
     if contents is None or folder is None:
         return {}
     assets = Path(folder, "assets")
-    paths = {node_name(asset.tensor): assets / asset.filename for asset in contents.assets}
+    paths = {
+        node_name(asset.tensor): assets / asset.filename
+        for asset in contents.assets
+        if "\0" not in asset.filename
+    }
     inside = assets.resolve()
     return {name: str(path) for name, path in paths.items() if inside in path.resolve().parents}
 

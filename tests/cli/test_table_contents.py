@@ -66,7 +66,7 @@ def test_a_lookup_is_explained_with_the_rows_of_its_table(command: Command, tmp_
     assert command("show", path, "--json").json["result"]["tables"][0]["first"] == table["first"]
 
 
-@pytest.mark.parametrize("name", [b"../se.txt", b"gone_.txt"])
+@pytest.mark.parametrize("name", [b"../se.txt", b"gone_.txt", b"nul\0l.txt"])
 def test_only_assets_of_the_model_are_read(
     command: Command, fixtures: Path, tmp_path: Path, name: bytes
 ) -> None:
