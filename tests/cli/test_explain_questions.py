@@ -117,7 +117,42 @@ def test_a_node_that_ran_is_explained_though_its_output_cannot_be_fetched(
 
 def test_a_node_in_a_loop_reports_how_often_it_ran(command: Command, counter: Path) -> None:
     done = command("explain", counter, "while/add", "--feed", "n=3")
-    assert cells_by_label(done.lines)["in this run"] == "ran 3 times, dead once"
+    assert cells_by_label(done.lines)["in this run"] == (
+        "ran 3 times in iterations 0-2, dead once in iteration 3"
+    )
+
+
+EVEN_ITERATIONS = """
+zero = Const() {dtype=int32, value=int32[]:0}
+enter = Enter(zero) {frame_name="loop"}
+i = Merge(enter, next) {N=2, T=int32}
+five = Const(^i) {dtype=int32, value=int32[]:5}
+less = Less(i, five) {T=int32}
+cond = LoopCond(less)
+body = Switch(i, cond) {T=int32}
+same = Identity(body:1) {T=int32}
+two = Const(^same) {dtype=int32, value=int32[]:2}
+none = Const(^same) {dtype=int32, value=int32[]:0}
+rest = FloorMod(same, two) {T=int32}
+even = Equal(rest, none) {T=int32}
+branch = Switch(same, even) {T=int32}
+raised = Neg(branch:1) {T=int32}
+one = Const(^same) {dtype=int32, value=int32[]:1}
+sum = AddV2(same, one) {T=int32}
+next = NextIteration(sum) {T=int32}
+exit = Exit(body) {T=int32}
+"""
+
+
+def test_a_node_in_a_branch_reports_the_iterations_that_do_not_take_it(
+    command: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "even.graph"
+    file.write_text(EVEN_ITERATIONS)
+    done = command("explain", file, "raised", "--run")
+    assert cells_by_label(done.lines)["in this run"] == (
+        "ran 3 times in iterations 0, 2, 4, dead 3 times in iterations 1, 3, 5"
+    )
 
 
 OUTSIDE = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
@@ -28,16 +28,19 @@ from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import IterationTimes
 
+# of iterations that are listed
+_MAX_RANGES: Final = 8
 # errors of a fetch that is dead or has no value
 _MISSING_VALUE_CODES: Final = ("CFG702", "CFG707")
 
 
 @dataclass
 class NodeOutcome:
-    """An observer that counts live and dead tokens of a node.
+    """An observer that counts live and dead tokens of a node, with their iterations in a loop.
 
-    `why` is the cause of deadness, or of a wait without end: its own if `waits`, else of others.
-    `compilations` are those by XLA of a cluster that the node calls.
+    In loops in each other, iterations are not listed. `why` is the cause of deadness, or of a wait
+    without end: its own if `waits`, else of others. `compilations` are those by XLA of a cluster
+    that the node calls.
     """
 
     name: str
@@ -47,6 +50,8 @@ class NodeOutcome:
     waits: bool = False
     fed: bool = False
     compilations: tuple[Compilation, ...] = ()
+    live_iterations: list[int] = field(default_factory=list)
+    dead_iterations: list[int] = field(default_factory=list)
 
     @property
     def only_node(self) -> str:
@@ -58,6 +63,9 @@ class NodeOutcome:
         if event.is_token and event.node == self.name:
             self.dead += event.dead
             self.live += not event.dead
+            if event.frame.count("[") == 1:
+                iterations = self.dead_iterations if event.dead else self.live_iterations
+                iterations.append(event.iteration)
 
     def explain_failure(self, error: ExecutionError) -> None:
         """Note the reason for which the node has no value."""
@@ -79,9 +87,11 @@ class NodeOutcome:
             return "waits, and nothing else is left to run"
         if not self.live and not self.dead:
             return "did not run: its inputs never arrived"
+        live, dead = map(_iterations_text, (self.live_iterations, self.dead_iterations))
         if not self.live:
-            return "dead" if self.dead == 1 else f"dead ({_times(self.dead)})"
-        return f"ran {_times(self.live)}" + (f", dead {_times(self.dead)}" if self.dead else "")
+            return f"dead{dead}" if self.dead == 1 else f"dead ({_times(self.dead)}{dead})"
+        ran = f"ran {_times(self.live)}{live}"
+        return f"{ran}, dead {_times(self.dead)}{dead}" if self.dead else ran
 
     def report(self) -> NodeRunReport:
         """Return the member `run` of the document."""
@@ -94,6 +104,20 @@ class NodeOutcome:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
+
+
+def _iterations_text(iterations: Sequence[int]) -> str:
+    """The iterations as ranges, ` in iterations 0-2, 4`, or an empty text if there are none."""
+    ranges = list[list[int]]()
+    for iteration in sorted(iterations):
+        if ranges and iteration <= ranges[-1][1] + 1:
+            ranges[-1][1] = iteration
+        else:
+            ranges.append([iteration, iteration])
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    listed = ", ".join(texts[:_MAX_RANGES]) + (", …" if len(texts) > _MAX_RANGES else "")
+    noun = "iteration" if len(iterations) == 1 else "iterations"
+    return f" in {noun} {listed}" if texts else ""
 
 
 def _is_fetch_error(error: ExecutionError, outcome: NodeOutcome) -> bool:
