@@ -22,9 +22,12 @@ from cfgraph.backends.xla.jax_library import has_jax, load_jax
 from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.errors import Unsupported
 from tests.backends.gpu.stand_in import Array, library
+from tests.backends.xla.tier_fixtures import at_once
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
 from tests.sampled import sampled
+
+__all__ = ["at_once"]
 
 LSTM = {work.file: work for work in works(tiny=True) if "lstm" in work.file}
 SESSIONS = recorded.parameters("session")

@@ -17,10 +17,11 @@ from cfgraph.backends.xla.tier import Phase, RepeatedRun
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.session import Session
 from tests.backends.xla.test_xla_tier import TRAINING, initialized, phase, planned, steps
+from tests.backends.xla.tier_fixtures import at_once
 from tests.command_fixtures import command
 from tests.runtime.compiled.test_code_cache import folder
 
-__all__ = ["command", "folder"]
+__all__ = ["at_once", "command", "folder"]
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
 

@@ -20,7 +20,10 @@ from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
 from cfgraph.runtime.session import Session
+from tests.backends.xla.tier_fixtures import at_once
 from tests.recorder import Recorder
+
+__all__ = ["at_once"]
 
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
 

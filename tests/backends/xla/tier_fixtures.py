@@ -1,4 +1,4 @@
-"""What tests of several backends share."""
+"""The fixture of a tier that moves at once, for tests of XLA on the host and on GPUs."""
 
 from __future__ import annotations
 
