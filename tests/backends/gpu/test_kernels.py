@@ -23,7 +23,11 @@ ON_HOST = {
     **dict.fromkeys(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"], "hash table"),
     **dict.fromkeys(["SparseConcat", "SparseFillEmptyRows", "SparseFillEmptyRowsGrad"], "rows"),
     **dict.fromkeys(
-        ["RaggedBincount", "SparseTensorDenseAdd", "SparseTensorDenseMatMul", "SparseToDense"],
+        [
+            *("RaggedBincount", "SparseTensorDenseAdd", "SparseTensorDenseMatMul", "SparseToDense"),
+            *("RaggedFillEmptyRows", "RaggedFillEmptyRowsGrad", "SparseCountSparseOutput"),
+            *("SparseBincount", "SparseSplit"),
+        ],
         "rows",
     ),
     **dict.fromkeys(["DynamicStitch", "ParallelDynamicStitch"], "the last of equal places stays"),
@@ -46,6 +50,7 @@ WAITS = {
     *("Bincount", "DenseBincount", "DynamicPartition", "DynamicStitch", "ParallelDynamicStitch"),
     *("ListDiff", "MaxPoolGradWithArgmax", "SparseMatMul", "SparseTensorDenseAdd"),
     *("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
+    *("FusedPadConv2D", "FusedResizeAndPadConv2D", "SparseBincount"),
     *("IgammaGradA", "RandomGammaGrad", "SparseFillEmptyRows"),
     *("DrawBoundingBoxes", "DrawBoundingBoxesV2", "ExtractGlimpse", "ExtractGlimpseV2"),
     *(f"QuantizeAndDequantizeV{version}" for version in (2, 3, 4)),

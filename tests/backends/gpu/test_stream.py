@@ -102,7 +102,7 @@ def test_a_gpu_that_makes_no_copies_lets_go_of_what_it_has_read() -> None:
 def test_a_longer_run_holds_no_more_of_what_gpus_send_each_other() -> None:
     peaks = []
     for steps in (5, 30):
-        graph = layers(2, 1, steps, 8)
+        graph = layers(2, 1, steps, 8, 8)
         run = Session(graph, devices="cpu:0,gpu:0-1", gpu=GpuContext(library), memory={})
         run.run(["out:0"])
         peaks.append({device: memory.peak for device, memory in run.memory.items()})
