@@ -127,7 +127,8 @@ class Fetches:
     def _sent(self) -> Iterator[str]:
         """The tensors that a part of a partitioned graph sends outside of loops."""
         for node in self.graph:
-            if ROLES[node.op] is Role.SEND and self.frames.of.get(node) is self.frames.root:
+            is_send = ROLES[node.op] is Role.SEND and node.inputs
+            if is_send and self.frames.of.get(node) is self.frames.root:
                 yield node.inputs[0].name
 
     def _matching(self, pattern: str) -> Iterable[Output]:

@@ -483,3 +483,14 @@ def test_variables_that_are_received_have_the_names_of_what_is_sent(
     names = [[item["name"] for item in loop["variables"]] for loop in (whole, parts)]
     assert names == [["Const_1", "n"], ["Const_1", "n"]]
     assert parts["condition"] == whole["condition"] == "Const_1 < n"
+
+
+def test_a_part_whose_send_has_no_input_is_an_error(command: Any, tmp_path: Path) -> None:
+    file = tmp_path / "part.graph"
+    devices = [f"/job:localhost/replica:0/task:0/device:CPU:{index}" for index in (0, 1)]
+    file.write_text(
+        's = _Send() {T=float32, tensor_name="t", send_device_incarnation=1, '
+        f'send_device="{devices[0]}", recv_device="{devices[1]}", client_terminated=false}}\n'
+    )
+    done = command("run", file)
+    assert (done.code, "nothing to fetch" in done.err) == (2, True)
