@@ -392,7 +392,7 @@ def check_conversion(
 
 @dataclass(frozen=True, slots=True)
 class _Mending:
-    """What commands make of a graph, as far as its variables have values."""
+    """The commands that mend a graph, tried as far as its variables have values."""
 
     checked: CheckedConversion
     fetched: Sequence[str]

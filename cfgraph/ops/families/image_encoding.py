@@ -115,7 +115,7 @@ _BUFFER_LOCK: Final = Lock()
 
 
 class JpegHeader(NamedTuple):
-    """What is encoded with the pixels, and how they are."""
+    """The form of an encoded image, and the data that it contains besides its pixels."""
 
     channels: int
     progressive: bool

@@ -297,7 +297,7 @@ _FRAME_MARKERS: Final = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 
 
 class JpegOptions(NamedTuple):
-    """How to decode: reduced by a ratio; `recover` accepts data that end too early."""
+    """Options of a decoder: `ratio` reduces the image, `recover` accepts truncated data."""
 
     ratio: int = 1
     recover: bool = False

@@ -4,7 +4,8 @@
 
 The rules are those of `regions` for the calls that loops become again once they are lowered. A
 graph in which a single loop or conditional breaks one is lowered as a whole: `regions` decides
-about each of them, and has the reasons."""
+about each of them, and has the reasons.
+"""
 
 from __future__ import annotations
 
