@@ -6,6 +6,7 @@ each side waits for the stream of the other, not for the GPU.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -35,7 +36,7 @@ from cfgraph.backends.xla.transfer import (
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
-from cfgraph.limits import current_limits, run_interruptibly
+from cfgraph.limits import DeadlinePassed, current_limits, run_interruptibly
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels.array_namespace import collected_checks
 from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
@@ -199,11 +200,26 @@ class CompiledFunction:
         arguments = self._layout.arguments(inputs, step)
         if self._aligned is not None:
             passed, arrays = self._aligned.acquire(arguments)
-            results = [np.asarray(value) for value in self._call(*passed)]
+            with _late_errors():
+                results = [np.asarray(value) for value in self._call(*passed)]
             self._aligned.release(arrays)
             return results
-        with xla_context(), self._transfer.device_scope():
+        with xla_context(), self._transfer.device_scope(), _late_errors():
             return self._call(*map(self._on_device.argument, count(), arguments))
+
+
+@contextmanager
+def _late_errors() -> Iterator[None]:
+    """Raise DeadlinePassed for an error after the deadline.
+
+    XLA reports the exception that ends a late call as its own if it was raised in a callback.
+    """
+    try:
+        yield
+    except RuntimeError:
+        if time.monotonic() > current_limits().deadline:
+            raise DeadlinePassed from None
+        raise
 
 
 class FunctionTrace:
