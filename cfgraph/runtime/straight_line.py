@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from traceback import walk_tb
 from types import FrameType, ModuleType
 from typing import Any, Final
@@ -36,8 +36,15 @@ from cfgraph.ops.opdef.function_bodies import (
     required_op,
 )
 from cfgraph.ops.opdef.kernel_errors import kernel_error
-from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, bound_kernel, numpy_kernel
-from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope, call_labels, draws
+from cfgraph.ops.opdef.op import (
+    KERNEL_FAILURES,
+    Kernel,
+    Op,
+    bound_kernel,
+    lookup,
+    numpy_kernel,
+)
+from cfgraph.ops.opdef.random_streams import GRAPH, StreamScope, call_labels
 from cfgraph.runtime.program import Program
 from cfgraph.stack_position import frame_variables, is_of_signal_handler
 
@@ -58,7 +65,8 @@ class KernelCall:
     def from_node(cls, node: Node, bind: KernelBinder) -> KernelCall:
         """Bind the kernel of a node to its attributes."""
         outputs = tuple(node.output(port) for port in range(registry.output_count(node) or 0))
-        op = required_op(node)
+        op = lookup(node.op)
+        assert op is not None
         return cls(node, tuple(node.inputs), outputs, bind(node, op), op.effects.stateful)
 
 
@@ -67,7 +75,8 @@ class StraightLine:
 
     A single output is returned bare, several as a tuple, none as None. `bind` returns the kernel of
     a node; the kernel of a stateful node takes the step as its first argument. `order` lists the
-    nodes without arguments.
+    nodes without arguments. The kernels are bound at once, the code is made on first use. A line
+    `draws` if it, or one that it calls, has a stateful random node.
 
     Raises Unsupported, with the node, for control flow, calls, references, and ops without a
     kernel.
@@ -78,23 +87,30 @@ class StraightLine:
         self.returned = function.returns
         self.calls = [KernelCall.from_node(node, bind) for node in self.order]
         self.arguments = function.arguments
-        program = self._program(function)
+        self.draws = False
+        self._name = function.name
+
+    @cached_property
+    def run(self) -> Callable[..., Any]:
+        """The function of the step and the arguments."""
+        program = self._program()
         source, self._owners = program.source()
         kernels: dict[str, Any] = {value.name: value.content for value in program.constants}
         kernels[_LINE] = self  # for errors: the functions on a stack are those that failed
-        exec(compile(source, f"<function {function.name}>", "exec"), kernels)
-        self.run: Callable[..., Any] = kernels[_FUNCTION]
+        exec(compile(source, f"<function {self._name}>", "exec"), kernels)
+        run: Callable[..., Any] = kernels[_FUNCTION]
+        return run
 
-    def _program(self, function: FunctionGraph) -> Program:
+    def _program(self) -> Program:
         """The code of the calls. No name comes from the graph, so that no file injects code."""
         program = Program("step", _FUNCTION, is_whole=True)
-        values = self._values = {x.output(): program.parameter() for x in function.arguments}
+        values = self._values = {x.output(): program.parameter() for x in self.arguments}
         for call in self.calls:
             fields = ", ".join(["step"] * call.takes_step + ["{}"] * len(call.inputs))
             operands = [program.constant(call.kernel, "k"), *(values[x] for x in call.inputs)]
             values |= {output: program.variable() for output in call.outputs}
             program.add(f"{{}}({fields})", operands, [values[x] for x in call.outputs])
-        returned = [values[output] for output in function.returns]
+        returned = [values[output] for output in self.returned]
         program.add(f"return {', '.join(['{}'] * len(returned))}", returned)
         return program
 
@@ -237,6 +253,7 @@ def compile_numpy(
     StraightLine, and for effects in functions that a node without effects calls.
     """
     known = {} if compiled is None else compiled
+    draws = False
 
     def compiled_once(callee: FunctionGraph, kernels: KernelBinder) -> StraightLine:
         if callee not in known:
@@ -244,17 +261,22 @@ def compile_numpy(
         return known[callee]
 
     def bind(node: Node, op: type[Op]) -> Kernel:
+        nonlocal draws
         check_deadline()
         inner = called_functions(node, op, instances)
         if not inner:
+            draws |= op.effects.stateful and op.effects.random
             return plain(node, op)
         if op.calls.kind == "combine":
             return library_kernel(node, op, instances)
         kernels = plain if op.effects.stateful else pure_kernels(plain)
         lines = [compiled_once(each, kernels) for each in inner]
-        return numpy_control_kernel(node, op, lines, draws=draws(node, instances.library))
+        draws |= any(line.draws for line in lines)
+        return numpy_control_kernel(node, op, lines)
 
-    return StraightLine(function, bind)
+    line = StraightLine(function, bind)
+    line.draws = draws
+    return line
 
 
 def pure_kernels(bind: KernelBinder) -> KernelBinder:
@@ -289,26 +311,24 @@ def scoped_step(step: Any) -> ScopedStep:
     return step if isinstance(step, ScopedStep) else ScopedStep(step, GRAPH.inside(step.node))
 
 
-def numpy_control_kernel(
-    node: Node, op: type[Op], lines: Sequence[StraightLine], *, draws: bool = False
-) -> Kernel:
+def numpy_control_kernel(node: Node, op: type[Op], lines: Sequence[StraightLine]) -> Kernel:
     """The kernel of a loop, conditional, or call over NumPy arrays; its functions may draw."""
-    kind, bodies = op.calls.kind, [line.run for line in lines]
-    labels = call_labels(kind, len(lines))
+    kind, labels = op.calls.kind, call_labels(op.calls.kind, len(lines))
+    draws = any(line.draws for line in lines)
 
     # functions that call each other twice run exponentially often
     def run_call(step: Any, *values: Any) -> Any:
         check_deadline()
-        return bodies[0](scoped_step(step).inside(node, "") if draws else step, *values)
+        return lines[0].run(scoped_step(step).inside(node, "") if draws else step, *values)
 
     def run_branch(step: Any, selector: Any, *values: Any) -> Any:
         check_deadline()
-        number = branch_number(kind, selector, len(bodies))
+        number = branch_number(kind, selector, len(lines))
         inner = scoped_step(step).inside(node, labels[number]) if draws else step
-        return bodies[number](inner, *values)
+        return lines[number].run(inner, *values)
 
     if kind == "while":
-        kernel = _loop_kernel(node, *lines, draws=draws)
+        kernel = _loop_kernel(node, *lines)
     else:
         kernel = run_call if kind == "call" else run_branch
     return kernel if op.effects.stateful else partial(kernel, None)
@@ -342,12 +362,12 @@ def branch_number(kind: CallKind, selector: Any, count: int) -> int:
     return 0 if selector else 1
 
 
-def _loop_kernel(node: Node, cond: StraightLine, body: StraightLine, *, draws: bool) -> Kernel:
+def _loop_kernel(node: Node, cond: StraightLine, body: StraightLine) -> Kernel:
     """The kernel of a loop, which counts iterations only for limits of the context, and draws."""
-    holds, next_values, count = cond.run, body.run, len(body.returned)
+    count, draws = len(body.returned), cond.draws or body.draws
 
     def run(step: Any, *values: Any) -> Any:
-        limits = current_limits()
+        limits, holds, next_values = current_limits(), cond.run, body.run
         if limits.bounds_loops or draws:
             return run_bounded(step, limits, values)
         if count == 1:
@@ -360,7 +380,7 @@ def _loop_kernel(node: Node, cond: StraightLine, body: StraightLine, *, draws: b
         return values or None
 
     def run_bounded(step: Any, limits: Limits, values: tuple[Any, ...]) -> Any:
-        iterations = 0
+        iterations, holds, next_values = 0, cond.run, body.run
 
         def inside(label: str) -> Any:
             return scoped_step(step).inside(node, label, iterations) if draws else step
