@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from cfgraph.analysis.loops.frame import Frame, Frames
-from cfgraph.analysis.loops.while_loop import final_exit
+from cfgraph.analysis.loops.path_conditions import PathConditions
+from cfgraph.analysis.loops.while_loop import final_exit, is_loop_switch
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.traversal import joining_merge
 
@@ -45,3 +46,15 @@ def fetch_hint(tensor: Output, frame: Frame) -> str:
     if final is None:
         return f"print all values of {tensor.name} with --tap {tensor.node.name}"
     return f"fetch {final.name}, the Exit that carries the last value of {tensor.name}"
+
+
+def joined_tensor(tensor: Output, frames: Frames) -> Output | None:
+    """The Merge that joins the branch of a tensor within its iteration, or None outside of one."""
+    frame = frames.of_outputs[tensor.node]
+    decisions = PathConditions().of_output(tensor).decisions()
+    switches = [item.output.node for item in decisions if item.test.branches]
+    local = [switch for switch in switches if frames.of.get(switch) is frame]
+    if all(is_loop_switch(switch, frame.loop_cond) for switch in local):
+        return None
+    merge = joining_merge(tensor.node, set())
+    return merge.output() if merge and frames.of_outputs[merge] is frame else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from cfgraph.analysis.feeds_and_fetches import fetched_tensor
-from cfgraph.analysis.fetch_hints import fetch_hint
+from cfgraph.analysis.fetch_hints import fetch_hint, joined_tensor
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.while_loop import final_exit
@@ -85,7 +85,7 @@ class Fetches:
         if frame is not None and frame is not self.frames.root:
             # a fault of the node says more than the loop that it was assigned to
             require_valid_nodes(self.graph, ancestors(self.graph, [output.node]))
-            raise _inner_tensor_error(output, frame)
+            raise _inner_tensor_error(output, self.frames, frame)
         return output
 
     def _tensor(self, name: str) -> Output:
@@ -203,10 +203,10 @@ def calling_node(graph: Graph, name: str) -> Node | None:
     return caller if caller is not None and any(calls_of(caller)) else None
 
 
-def _inner_tensor_error(output: Output, frame: Frame) -> UsageError:
+def _inner_tensor_error(output: Output, graph_frames: Frames, frame: Frame) -> UsageError:
     """Create the error for a tensor inside a loop."""
     message = f"{output.name} is inside the loop {frame.path} and has one value per iteration"
-    hint = _fetch_hint(output, frame)
+    hint = _fetch_hint(output, graph_frames, frame)
     enters_from_root = frame.parent is not None and frame.parent.parent is None
     if enters_from_root and ROLES[output.node.op] is Role.ENTER and output.node.inputs:
         message = f"{output.name} is inside the loop {frame.path}, which it enters"
@@ -214,10 +214,13 @@ def _inner_tensor_error(output: Output, frame: Frame) -> UsageError:
     return UsageError(message, node=output.node, hint=hint, code="CFG703")
 
 
-def _fetch_hint(output: Output, frame: Frame) -> str:
+def _fetch_hint(output: Output, graph_frames: Frames, frame: Frame) -> str:
     tap = f"print all of them with --tap {output.node.name}"
     if final_exit(output, frame) is not None:
         return f"{fetch_hint(output, frame)}; or {tap}"
+    joined = joined_tensor(output, graph_frames)
+    if joined is not None and final_exit(joined, frame) is not None:
+        return f"{fetch_hint(joined, frame)}, which joins the branches; or {tap}"
     exits = [f"{node.name}:0" for node in frame.exits[:MAX_EXITS]]
     if not exits:
         return tap

@@ -139,3 +139,18 @@ def test_a_fetch_inside_of_a_loop_names_the_exit_that_carries_it(command: Comman
     done = command("run", IN_LOOP, "--feed", "x=6", "--fetch", "limited")
     hint = "fetch exit_v:0, the Exit that carries the last value of limited:0; or print all"
     assert (done.code, hint in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("fetch", ["clipped", "doubled", "branch:1"])
+def test_a_fetch_in_a_branch_in_a_loop_names_the_exit_of_the_merge(
+    command: Command, fetch: str
+) -> None:
+    done = command("run", IN_LOOP, "--feed", "x=6", "--fetch", fetch)
+    exit_hint = "fetch exit_v:0, the Exit that carries the last value of limited:0, which joins"
+    tap_hint = f"the branches; or print all of them with --tap {fetch.partition(':')[0]}"
+    assert (done.code, f"{exit_hint} {tap_hint}" in done.err) == (2, True)
+
+
+def test_a_fetch_in_a_loop_outside_of_its_branches_lists_exits(command: Command) -> None:
+    done = command("run", IN_LOOP, "--feed", "x=6", "--fetch", "large")
+    assert "fetch an Exit of the loop, exit_i:0, exit_v:0; or print all" in done.err
