@@ -14,6 +14,7 @@ pytestmark = pytest.mark.interop
 # page, graph, what is fetched, feeds
 CASES = (
     ("retval-does-not-have-value", "retval.graph", "loss:0", {"x:0": 3, "is_training:0": False}),
+    ("retval-does-not-have-value", "retval_loop.graph", "clipped:0", {"x:0": 1}),
     ("graph-could-not-be-sorted", "cycle.graph", "loss:0", {"x:0": 3}),
     ("inputs-from-different-frames", "frames.graph", "last:0", {"n:0": 3}),
     ("invalid-loop-structure", "parents.graph", "exit:0", {"x:0": 3}),
@@ -23,6 +24,7 @@ CASES = (
     ("you-must-feed-a-value-for-placeholder", "placeholder.graph", "y:0", {"images:0": [[1] * 4]}),
     ("tensor-had-nan-values", "nan.graph", "loss:0", {"x:0": 3}),
     ("marked-as-not-fetchable", "nan.graph", "log:0", {"x:0": 3}),
+    ("marked-as-not-fetchable", "retval_loop.graph", "clipped:0", {"x:0": 64}),
     ("table-not-initialized", "table.graph", "id:0", {"word:0": ["cat"]}),
     ("tried-to-read-from-index", "tensor_array.graph", "exit:0", {"n:0": 4}),
     ("cannot-assign-a-device", "gpu.graph", "y:0", {"x:0": 3}),
@@ -48,10 +50,10 @@ def _import(tf: Any, file: Path) -> None:
     tf.compat.v1.import_graph_def(graph_def, name="")
 
 
-def _run(tf: Any, file: Path, fetch: str, feeds: dict[str, Any]) -> None:
+def _run(tf: Any, file: Path, fetch: str, feeds: dict[str, Any]) -> Any:
     _import(tf, file)
     with tf.compat.v1.Session() as session:
-        session.run(fetch, feeds)
+        return session.run(fetch, feeds)
 
 
 def _title(root: Path, page: str) -> str:
@@ -68,6 +70,13 @@ def test_tensorflow_prints_the_text_of_a_page(
     with tf.Graph().as_default(), pytest.raises((ValueError, tf.errors.OpError)) as caught:
         _run(tf, fixtures / "messages" / name, fetch, feeds)
     assert TEXTS.get(page, _title(root, page)) in str(caught.value)
+
+
+def test_tensorflow_returns_what_is_live_in_one_iteration_alone(fixtures: Path) -> None:
+    tf = pytest.importorskip("tensorflow", reason="the extra `interop` is not installed")
+    with tf.Graph().as_default():
+        value = _run(tf, fixtures / "messages" / "retval_loop.graph", "clipped:0", {"x:0": 6})
+    assert value == pytest.approx(12**0.5)
 
 
 @pytest.mark.parametrize("case", GRADIENTS, ids=lambda case: case[0])
