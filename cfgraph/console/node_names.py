@@ -1,8 +1,9 @@
 """Names of nodes on a command line: the end of a name stands for the only node that has it.
 
 The end begins at a scope, and may be written `…/END` or `OUTER/…/END`, as it is printed. Of several
-nodes with it, only those count that the outputs of the signature need. Names in Python, in
-configuration files, rules, and pipelines are complete.
+nodes with it, only those count that the outputs of the signature need. An end that no node has may
+be that of a node that only lowering makes, such as a Merge. Names in Python, in configuration
+files, rules, and pipelines are complete.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from cfgraph.cli.configuration import is_configured
 from cfgraph.cli.json_output import add_member
 from cfgraph.cli.name_scopes import ELLIPSIS
 from cfgraph.cli.output import note
-from cfgraph.errors import UsageError
+from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import ancestors
+from cfgraph.ops.opdef.op import is_functional
 from cfgraph.runtime.fetches import is_glob
 
+# late imports: only a name that the graph lacks needs the passes
 _ASCII_ELLIPSIS: Final = "..."
 # candidates that an error lists
 _MAX_LISTED: Final = 8
@@ -31,6 +34,18 @@ _MAX_LISTED: Final = 8
 def stdin_is_terminal() -> bool:
     """True if a person types the names of a command."""
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+def lowered_form(graph: Graph) -> Graph | None:
+    """The graph as a run lowers it, or None if it calls no function or cannot be lowered."""
+    from cfgraph.runtime.preparation.run_passes import lowered_graph
+
+    if not is_functional(graph, graph):
+        return None
+    try:
+        return lowered_graph(graph)
+    except CfgraphError:
+        return None
 
 
 class NodeNames:
@@ -125,9 +140,14 @@ class NodeNames:
         if base.partition("/")[0] in self.graph.functions:
             return None
         start, end = _start_and_end(base)
-        names = self._matches(start, end, self.graph, title)
+        graph, outputs = self.graph, self._outputs
+        names = self._matches(start, end, graph, title)
+        lowered = lowered_form(graph) if title and not names else None
+        if lowered is not None:
+            graph, outputs, title = lowered, [lowered[x.name] for x in outputs], None
+            names = self._matches(start, end, graph, title)
         if len(names) > 1:
-            needed = ancestors(self.graph, self._outputs) if self._outputs else self.graph
+            needed = ancestors(graph, outputs) if outputs else graph
             names = self._matches(start, end, needed, title, needed=True) or names
         if len(names) > 1:
             raise _ambiguous_error(base, names, is_short=self._short)

@@ -112,6 +112,28 @@ def test_a_fetch_inside_a_function_names_the_tap(command: Command, lstm: Path) -
     assert f"--tap {HIDDEN} prints it" in done.err
 
 
+def test_the_end_of_a_name_finds_a_node_that_only_lowering_makes(
+    command: Command, lstm: Path
+) -> None:
+    full = f"{LOOP}/Merge_5"
+    for line in (("explain", lstm, "Merge_5"), ("show", lstm, "--node", "while/Merge_5")):
+        done = command(*line)
+        assert done.lines[0].startswith(f"{full}  Merge")
+        assert f"note: {line[-1]} is {full}" in done.err
+    fetched = command("run", lstm, *FEED, "--fetch", "Merge_5")
+    assert (fetched.code, f"--tap {full} prints it" in fetched.err) == (2, True)
+    tapped = command("run", lstm, *FEED, "--tap", "Merge_5:0[2]", "--json").json
+    assert [tap["tensor"] for tap in tapped["result"]["taps"]] == [f"{full}:0"]
+
+
+def test_a_run_of_a_node_that_only_lowering_makes_needs_the_lowered_graph(
+    command: Command, graphs: Path
+) -> None:
+    done = command("explain", graphs / "while_functional.pb", "Merge_1", "--feed", "n=3")
+    assert (done.code, "only lowering makes 'while/Merge_1'" in done.err) == (2, True)
+    assert "hint: lower the graph first" in done.err
+
+
 def test_a_pass_needs_complete_names_unless_a_person_types_them(
     command: Command, scopes: Path, tmp_path: Path
 ) -> None:

@@ -448,17 +448,16 @@ def _unconditional_work(graph: Graph, node: Node) -> UnconditionalWork | None:
 
 
 def require_outside_functions(graph: Graph, subject: str) -> None:
-    """Raise UsageError for a node of a function, whose liveness depends on the call."""
+    """Raise UsageError for a node of a function or of the lowered graph alone: no run has it."""
     selection = find_node(GraphView(graph), subject.removeprefix("^"))
-    if selection.view.name:
-        if graph.functions[selection.view.name] in [
-            called_function(graph, x) for x in cluster_calls(graph)
-        ]:
-            message = f"{subject!r} is inside a cluster and runs whenever the cluster does"
-            raise UsageError(message, hint="explain it in the graph before clustering")
+    name = selection.view.name
+    if name and graph.functions[name] in [called_function(graph, x) for x in cluster_calls(graph)]:
+        message = f"{subject!r} is inside a cluster and runs whenever the cluster does"
+        raise UsageError(message, hint="explain it in the graph before clustering")
+    if selection.view.graph is not graph:
         message = f"{subject!r} is inside a function and runs whenever the function is called"
         hint = "lower the graph first (`cfgraph lower`) and explain the lowered node"
-        raise UsageError(message, hint=hint)
+        raise UsageError(message if name else f"only lowering makes {subject!r}", hint=hint)
 
 
 def _print_node(out: Page, facts: Explanation, rows: list[Sequence[Any]]) -> None:

@@ -140,11 +140,9 @@ def called_loop(names: NodeNames, selection: NodeSelection) -> LoopView | None:
     name = names.first_call(selection.view.name, node.name) if _calls_body(node) else None
     if name is None:
         return None
-    from cfgraph.runtime.engine.plan import RunSpec
-    from cfgraph.runtime.preparation.run_passes import lowered_copy
+    from cfgraph.runtime.preparation.run_passes import lowered_graph
 
-    graph = names.graph
-    lowered = GraphView(lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph)
+    lowered = GraphView(lowered_graph(names.graph))
     frame = next((frame for frame in lowered.frames.all if frame.name == name), None)
     return None if frame is None else LoopView(lowered, frame, selection)
 

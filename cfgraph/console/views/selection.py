@@ -16,6 +16,7 @@ from cfgraph.analysis.node_filter import select_nodes, split_filter
 from cfgraph.analysis.verify.context import NodeTypes, Signatures
 from cfgraph.analysis.verify.function_rules import body_graph
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
+from cfgraph.console.node_names import lowered_form
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean, first_names, known_names_hint
@@ -166,7 +167,8 @@ def _body_view(graph: Graph, name: str, signatures: Signatures) -> GraphView:
 def find_node(whole: GraphView, name: str) -> NodeSelection:
     """Find a node by name, or by a tensor's name; `FUNCTION/NODE` is a node of a function.
 
-    Raises UsageError if there is none, and for an output that the node does not have.
+    A node that only lowering makes is one of the lowered graph. Raises UsageError if there is none,
+    and for an output that the node does not have.
     """
     base, _, port = name.rpartition(":")
     if not base or not port.isdigit():
@@ -182,6 +184,9 @@ def _find_by_name(whole: GraphView, name: str) -> NodeSelection:
         return NodeSelection(whole, [whole.graph[name]])
     function, slash, inner = name.partition("/")
     if not slash or function not in whole.graph.functions:
+        lowered = lowered_form(whole.graph) if slash else None
+        if lowered is not None and name in lowered:
+            return NodeSelection(GraphView(lowered), [lowered[name]])
         raise _unknown_node_error(whole.graph, name)
     view = _body_view(whole.graph, function, Signatures(whole.graph.functions))
     if inner not in view.graph:

@@ -32,9 +32,8 @@ from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ops.opdef.op import is_functional, role_of, strip_identities
-from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import calling_node
-from cfgraph.runtime.preparation.run_passes import lowered_copy
+from cfgraph.runtime.preparation.run_passes import lowered_graph
 
 # nodes of a loop that are its structure: their inputs can be fed
 _STRUCTURE: Final = (Role.ENTER, Role.LOOP_COND, Role.NEXT_ITERATION)
@@ -66,10 +65,7 @@ def replace_by_inputs(graph: Graph, tensors: Mapping[str, Sequence[str]]) -> Inn
 
     Raises UsageError for a tensor that cannot be replaced, naming one that can.
     """
-    if is_functional(graph, graph):
-        copy = lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph
-    else:
-        copy = copy_graph(graph)
+    copy = lowered_graph(graph) if is_functional(graph, graph) else copy_graph(graph)
     placeholders, replaced = {}, list[Output]()
     for name, listed in tensors.items():
         outputs = [*map(copy.tensor, listed)]

@@ -36,6 +36,11 @@ def lowered_copy(spec: RunSpec) -> RunSpec:
     return run.on(run.graph)
 
 
+def lowered_graph(graph: Graph) -> Graph:
+    """A lowered copy of all nodes of a graph. Raises the errors of `lower`."""
+    return lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph
+
+
 def _functional_copy(spec: RunSpec) -> RunSpec:
     """The run on a copy of what it needs, in which no output of a functional node is fed."""
     copy = copy_graph(spec.graph, ancestors(spec.graph, [*spec.roots, *_nodes_of(spec.feeds)]))

@@ -17,9 +17,8 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import is_glob, matching_nodes
-from cfgraph.runtime.preparation.run_passes import lowered_copy
+from cfgraph.runtime.preparation.run_passes import lowered_graph
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 
 _ITERATION: Final = re.compile(r"(.+)\[(\d{1,18})\]")
@@ -79,7 +78,7 @@ def check_patterns(graph: Graph, patterns: Sequence[TapPattern]) -> None:
     if not inner:
         return
     try:
-        lowered = lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph
+        lowered = lowered_graph(graph)
     except CfgraphError:  # the run reports it, if it needs the node
         return
     # nodes of clusters, and of calls that are not lowered
