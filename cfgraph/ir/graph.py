@@ -12,7 +12,7 @@ from cfgraph.ir.colocation import COLOCATION_ATTR, renamed_groups
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.load_faults import LoadFaults, name_taken_error, unknown_input_error
 from cfgraph.ir.names import NODE_NAME, known_names_hint, require_names
-from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair, split_tensor_name
+from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair, node_name, split_tensor_name
 from cfgraph.limits import check_deadline, reserve
 from cfgraph.rich_display import Pictured
 
@@ -49,6 +49,7 @@ class Graph(Pictured):
     `edits` counts changes of nodes and edges, so that derived data can detect that it is stale;
     `moves` counts the changes of devices among them, which few data depend on. Functions are
     replaced, never modified, so identity shows whether data derived from the library is stale.
+    `named_tensors` are those of a SavedModel's signatures, by their names there, for hints alone.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,7 @@ class Graph(Pictured):
         self.registered_gradients: Mapping[str, RegisteredGradient] = {}
         self.versions: Versions = Versions()
         self.origin: Any = None
+        self.named_tensors: Mapping[str, Sequence[str]] = {}
         self.edits = 0
         self.moves = 0
         self.name_suffixes: dict[str, int] = {}
@@ -88,8 +90,14 @@ class Graph(Pictured):
         if node is None:
             require_names([name])
             message = f"no node {name!r} in the graph"
-            raise UsageError(message, hint=known_names_hint(name, self.nodes))
+            hint = self._signature_hint(name) or known_names_hint(name, self.nodes)
+            raise UsageError(message, hint=hint)
         return node
+
+    def _signature_hint(self, name: str) -> str | None:
+        tensors = [item for item in self.named_tensors.get(name, ()) if node_name(item) in self]
+        written = " or ".join(map(repr, tensors))
+        return f"write {written}, which is {name!r} in a signature" if tensors else None
 
     def tensor(self, name: str) -> Output:
         """The output named `name` or `name:port`.

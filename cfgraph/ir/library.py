@@ -40,6 +40,7 @@ def copy_graph(graph: Graph, nodes: Iterable[Node] | None = None) -> Graph:
     copy.gradient_functions = dict(graph.gradient_functions)
     copy.registered_gradients = graph.registered_gradients
     copy.versions, copy.origin = graph.versions, graph.origin
+    copy.named_tensors = graph.named_tensors
     copy.add_copies(graph if nodes is None else nodes)
     return copy
 

@@ -170,6 +170,22 @@ def test_python_needs_complete_names(scopes: Path) -> None:
         session.run("dense/b", {"x": 2.0})
 
 
+@pytest.mark.parametrize(
+    ("fetch", "feed", "hint"),
+    [
+        ("y", "keras_x", "write 'StatefulPartitionedCall:1', which is 'y' in a signature"),
+        ("StatefulPartitionedCall:1", "x", "write 'serving_default_x:0', which is 'x' in a"),
+    ],
+)
+def test_python_hints_at_the_tensor_that_a_signature_names(
+    fixtures: Path, fetch: str, feed: str, hint: str
+) -> None:
+    session = cfgraph.Session(cfgraph.load(fixtures / "saved_model"))
+    with pytest.raises(cfgraph.UsageError, match="no node") as caught:
+        session.run(fetch, {feed: [[1.0, 2.0]]})
+    assert hint in str(caught.value.hint)
+
+
 def test_a_failed_command_names_the_node_in_its_document(command: Command, scopes: Path) -> None:
     done = command("run", scopes, "--fetch", "dense/b", "--json")
     document = json.loads(done.out)

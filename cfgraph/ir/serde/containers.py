@@ -64,7 +64,18 @@ def _meta_graph(meta: Any) -> GraphParts:
     """The graph of a MetaGraphDef, whose OpDefs declare the ops that are unknown."""
     declare_ops(meta.meta_info_def.stripped_op_list.op)
     objects = meta.object_graph_def if meta.HasField("object_graph_def") else None
-    return message_parts(meta.graph_def, objects)
+    return message_parts(meta.graph_def)._replace(
+        objects=objects, named_tensors=_named_tensors(meta)
+    )
+
+
+def _named_tensors(meta: Any) -> dict[str, list[str]]:
+    """The tensors of all signatures, by their names there."""
+    names: dict[str, list[str]] = {}
+    for signature in meta.signature_def.values():
+        for name, info in (*signature.inputs.items(), *signature.outputs.items()):
+            names[name] = sorted({*names.get(name, ()), info.name})
+    return names
 
 
 def declare_ops(op_defs: Iterable[Any], *, strict: bool = False) -> list[str]:

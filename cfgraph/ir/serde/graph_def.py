@@ -52,7 +52,7 @@ def graph_from_parts(parts: GraphParts) -> Graph:
     for pair in proto.library.gradient:
         graph.gradient_functions[pair.function_name] = pair.gradient_func
     graph.registered_gradients = registered_gradients(proto.library, parts.objects)
-    graph.origin = proto
+    graph.origin, graph.named_tensors = proto, parts.named_tensors
     with paused_gc():
         graph.load(parts.nodes)
     return graph

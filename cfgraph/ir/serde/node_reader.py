@@ -10,7 +10,7 @@ Nodes with the same bytes as rest share one dictionary of attributes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from sys import intern
 from typing import Any, Final, NamedTuple
 
@@ -30,11 +30,15 @@ _MAX_SHARED_BYTES: Final = 1 << 10
 
 
 class GraphParts(NamedTuple):
-    """The nodes of a GraphDef, a message with everything else, and the objects of a SavedModel."""
+    """The nodes of a GraphDef, a message with everything else, and the objects of a SavedModel.
+
+    `named_tensors` are the tensors of its signatures, by their names there.
+    """
 
     nodes: list[NodeRecord]
     rest: Any
     objects: Any = None
+    named_tensors: Mapping[str, Sequence[str]] = {}
 
 
 def graph_parts(data: bytes) -> GraphParts:
@@ -60,7 +64,7 @@ def graph_parts(data: bytes) -> GraphParts:
     return message_parts(parse_message(graph_pb2.GraphDef(), data, "GraphDef"))
 
 
-def message_parts(proto: Any, objects: Any = None) -> GraphParts:
+def message_parts(proto: Any) -> GraphParts:
     """Read a GraphDef message, which loses its nodes."""
     reader = _NodeReader()
     for node in proto.node:
@@ -68,7 +72,7 @@ def message_parts(proto: Any, objects: Any = None) -> GraphParts:
     proto.ClearField("node")
     rest = graph_pb2.GraphDef()  # a copy, since a cleared message keeps its memory
     rest.CopyFrom(proto)
-    return GraphParts(reader.nodes, rest, objects)
+    return GraphParts(reader.nodes, rest)
 
 
 def _payload(data: bytes, position: int) -> tuple[int, int]:
