@@ -39,6 +39,18 @@ size = TensorArraySizeV3(ta, f_exit)
 """
 
 
+def test_functional_nodes_that_change_for_converters_are_reported(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.pb"
+    line = ("functionalize", graphs / "while_functional.pb", "--fetch", "out", "-o", out)
+    assert "nothing to functionalize" in command(*line).err
+    changed = command(*line, "--target", "converter")
+    assert "no lowered loop or conditional; changed functional nodes for conv" in changed.err
+    again = command("functionalize", out, "--target", "converter", "-o", tmp_path / "again.pb")
+    assert "nothing to functionalize" in again.err
+
+
 def test_rejected_regions_have_a_code_and_a_sentence(
     command: Any, graphs: Path, tmp_path: Path
 ) -> None:

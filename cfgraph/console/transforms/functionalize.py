@@ -142,6 +142,8 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
                 f"functionalized {total - len(rejected)} of {format_count(total, 'region')}"
             )
             out.table(self.rows())
+        elif report.has_target_edits:
+            out.line("no lowered loop or conditional; changed functional nodes for converters")
         else:
             out.line("nothing to functionalize")
         if report.dropped:

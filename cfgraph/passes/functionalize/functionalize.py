@@ -55,11 +55,13 @@ class Functionalization(Report):
     """Report of `functionalize`: the regions, and the nodes dropped because nothing needs them.
 
     `resources` are the stacks and TensorArrays that did not become lists, with the reason.
+    `has_target_edits` is true if functional nodes got the form of another target.
     """
 
     regions: tuple[RegionReport, ...] = ()
     dropped: tuple[str, ...] = ()
     resources: tuple[RegionReport, ...] = ()
+    has_target_edits: bool = False
 
     @property
     def rejected(self) -> tuple[RegionReport, ...]:
@@ -109,8 +111,9 @@ def functionalize(
         report = _functionalize_valid(graph, fetched, tensor_arrays, dead_as)
         if target == "converter":
             nodes = {tensor.node for tensor in (fetched or {}).values()}
-            changed = converter_form(graph, nodes or {node for node in graph if not node.uses})
-            report = replace(report, rewrites=report.rewrites + changed, after=op_counts(graph))
+            edits = converter_form(graph, nodes or {node for node in graph if not node.uses})
+            rewrites, after = report.rewrites + edits, op_counts(graph)
+            report = replace(report, rewrites=rewrites, after=after, has_target_edits=edits > 0)
         if report:
             require_valid_result(graph, "functionalize")
     return report
