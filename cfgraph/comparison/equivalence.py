@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.deadness.deadness import deadness
-from cfgraph.analysis.feeds_and_fetches import must_be_fed
+from cfgraph.analysis.feeds_and_fetches import declared_type, must_be_fed
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import effect_targets, sinks, without_io_nodes
@@ -44,6 +44,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.role import Role
+from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import is_functional, role_of
@@ -306,6 +307,7 @@ class _ComparisonCase:
             error.message = f"the second graph: {error.message}"
             raise
         except CfgraphError as error:
+            error.hint = error.hint or self.size_hint(point)
             return self.difference(point, floats, (), error)
         triples = [*zip(self.options.fetches, values, values_b, strict=True)]
         gaps = (*self.gaps(triples), *self.variable_gaps(point, before, point_b))
@@ -313,6 +315,19 @@ class _ComparisonCase:
             return self.difference(point, floats, gaps, None)
         no_value = tuple(name for name, first, second in triples if first is second is None)
         return RunDiff(self.options.fetches, no_value=no_value)
+
+    def size_hint(self, point: EvaluationPoint) -> str | None:
+        """The options with which random inputs have the sizes that the second graph alone knows."""
+        texts = []
+        for name, value in point.feeds.items():
+            other = self.options.name_of_b(name)
+            if name in self.options.setting.feeds or not has_output(self.b, other):
+                continue
+            shape = declared_type(self.a, self.a.tensor(name))[1]
+            expected = declared_type(self.b, self.b.tensor(other))[1]
+            if sizes := _fitting_sizes(shape, expected, np.shape(value)):
+                texts.append(f"--size {name.removesuffix(':0')}={','.join(map(str, sizes))}")
+        return f"add {' '.join(texts)}: random inputs then fit both graphs" if texts else None
 
     def run(self, point: EvaluationPoint, trace: Observer | None = None) -> list[Any]:
         """Return the fetched values of a point."""
@@ -501,6 +516,18 @@ class _ComparisonCase:
         stored = state.initialized_variables() if state is not None else ()
         keys = point.sampled.difference(stored)
         return {key: point.value(cell) for key, cell in point.cells().items() if key in keys}
+
+
+def _fitting_sizes(shape: Shape, expected: Shape, actual: Sequence[int]) -> list[int]:
+    """The unknown sizes of a shape as another one has them; empty if that accepts an array."""
+    if shape.dims is None or expected.accepts(actual):
+        return []
+    try:
+        known = shape.merge(expected)
+    except ShapeError:
+        return []
+    triples = zip(shape, known, actual, strict=True)
+    return [real if size is None else size for own, size, real in triples if own is None]
 
 
 def _variable_values(point: EvaluationPoint) -> dict[VariableKey, Any]:

@@ -211,3 +211,21 @@ def test_assets_of_saved_models_are_compared(command: Any, fixtures: Path, tmp_p
     done = command("diff", model, other)
     assert done.code == 1
     assert "asset of asset_path_initializer: - vocab.txt, 6 B, sha256" in done.out
+
+
+@pytest.mark.parametrize(
+    ("shape", "option"),
+    [("1,4", "--size x=1"), ("?,4", None), ("7,5", None), ("3,?", "--size x=3")],
+)
+def test_a_run_of_a_graph_with_fixed_shapes_hints_at_the_sizes(
+    command: Any, tmp_path: Path, shape: str, option: str | None
+) -> None:
+    text = "x = Placeholder() {dtype=float32, shape=[?,4]}\ny = Neg(x)\n"
+    a, b = tmp_path / "a.graph", tmp_path / "b.graph"
+    a.write_text(text)
+    b.write_text(text.replace("?,4", shape))
+    done = command("diff", a, b, "--run")
+    assert ("--size" in done.out) == (option is not None)
+    if option is not None:
+        assert f"add {option}: random inputs then fit both graphs" in done.out
+        assert command("diff", a, b, "--run", *option.split()).code == 0
