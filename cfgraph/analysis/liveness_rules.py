@@ -16,6 +16,7 @@ from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.frames import valid_frames
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.registry import ROLES
 
 LIVENESS_MODES: Final = ("exact", "inputs", "off")
 _MAX_CONDITION_LENGTH: Final = 120
@@ -51,11 +52,13 @@ def require_liveness_mode(mode: str) -> None:
 def liveness_rule(graph: Graph, mode: str) -> LivenessRule:
     """Return the rule of a mode for a graph.
 
-    Raises UsageError for an unknown mode, InvalidInput for a graph with an invalid cycle.
+    Without primitives of control flow every node is always live. Raises UsageError for an unknown
+    mode, InvalidInput for a graph with an invalid cycle.
     """
     require_liveness_mode(mode)
-    if mode == "off":
-        return LivenessRule(mode, valid_frames(graph), _always, lambda node: "", _always, _always)
+    if mode == "off" or not any(map(ROLES.__getitem__, graph.ops)):
+        text = "" if mode == "off" else "true"
+        return LivenessRule(mode, valid_frames(graph), _always, lambda node: text, _always, _always)
     conditions = deadness(graph)
     exact = LivenessRule(
         mode,

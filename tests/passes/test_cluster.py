@@ -11,6 +11,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Graph
+from cfgraph.passes.cluster.cluster import cluster_traced
 from cfgraph.passes.cluster.formation import cluster_plan
 from cfgraph.passes.cluster.formation.merge_conflicts import merge_conflict
 from cfgraph.passes.cluster.formation.report import Clustering, ClusterInputs
@@ -104,6 +105,45 @@ def test_siblings_merge_unless_a_message_would_wait_longer() -> None:
         d = Neg(b)
     """)
     assert groups(report) == [{"a", "b", "c", "d"}]
+
+
+SQUARES = """
+    x = Placeholder() {dtype=float32, shape=[]}
+    y = Placeholder() {dtype=float32, shape=[]}
+    a = Square(x)
+    b = Square(a)
+    c = Square(y)
+    d = Square(c)
+"""
+TEXT = """
+    text = AsString(b) {T=float32}
+    e = StringToNumber(text)
+    f = AddV2(d, e)
+    g = Square(f)
+"""
+ON_A_GPU = """
+    e = Square(d) @"/gpu:0"
+    f = Square(e) @"/gpu:0"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SQUARES, ["ab", "cd"]),
+        (SQUARES.replace("y)", "x)"), ["abcd"]),
+        (SQUARES + "e = AddV2(b, d)", ["abcde"]),
+        (SQUARES + "e = Print(b, d) {U=(float32)}", ["abcd"]),
+        (SQUARES.replace("y)", "b)") + TEXT, ["ab", "cdfg"]),
+        (SQUARES.replace("y)", "b)") + ON_A_GPU, ["abcd", "ef"]),
+    ],
+    ids=["apart", "one producer", "an edge", "one consumer", "a path outside", "two devices"],
+)
+def test_what_nothing_keeps_apart_is_one_cluster(text: str, expected: list[str]) -> None:
+    graph = written(text)
+    ends = [node.name for node in graph if not node.uses]
+    report = cluster_traced(graph, fetches=ends, feeds=[])
+    assert groups(report) == list(map(set, expected))
 
 
 VARIABLES = """

@@ -278,7 +278,7 @@ def _apply_plan(
     return Clustering(
         rewrites=len(clusters),
         names=names,
-        warnings=plan.growth.liveness.limits(),
+        warnings=plan.liveness.limits(),
         after=op_counts(graph),
         clusters=tuple(clusters),
         absorbed=tuple(node.name for node in plan.absorbed if node not in original_ops),
@@ -343,9 +343,7 @@ def gain_if_compiled(
     ops: Collection[str],
 ) -> CompilationGain:
     """Plan again as if XLA compiled all these ops; return the difference."""
-    trial = plan_clusters(
-        graph, plan.growth.liveness, sizes, replace(constraints, assume_compilable=ops)
-    )
+    trial = plan_clusters(graph, plan.liveness, sizes, replace(constraints, assume_compilable=ops))
     before = set(_clustered_names(plan))
     new = tuple(name for name in dict.fromkeys(_clustered_names(trial)) if name not in before)
     outside = {node.name: reason for node, reason in trial.outside.items() if node.op in ops}

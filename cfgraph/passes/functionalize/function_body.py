@@ -39,7 +39,7 @@ MAX_CHEAP_ELEMENTS: Final = 16
 def is_cheap_constant(node: Node) -> bool:
     """Return true for a constant that is copied instead of being passed as an argument."""
     value = node.attrs.get("value")
-    if not is_a(node, Const) or not isinstance(value, TensorValue):
+    if not isinstance(value, TensorValue) or not is_a(node, Const):
         return False
     elements = value.shape.elements
     return elements is not None and elements <= MAX_CHEAP_ELEMENTS

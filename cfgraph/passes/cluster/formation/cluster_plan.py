@@ -7,7 +7,8 @@ Nodes merge along edges, then siblings do (nodes with a common producer or consu
 
 `ClusterGrowth.rejection` alone decides whether two clusters may merge: `merge_conflicts` compares
 the two, and `cycle_graph` looks for a path between them over a third. Its answer is also the
-reason reported for an edge between two clusters.
+reason reported for an edge between two clusters. Where nothing could keep the nodes of a run apart
+they are one cluster, and none grows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from cfgraph.analysis.loops.cycle_graph import CycleGraph, Vertex
 from cfgraph.analysis.run_requirements import RunRequirements
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import reachable
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.control_flow import NoOp
@@ -41,33 +44,81 @@ from cfgraph.passes.functionalize.report import RejectionReason
 _SAMPLE_SIZE: Final = 6
 
 
+class CompilableNodes:
+    """The `candidates` of clusters, in execution order, and the cheap constants.
+
+    `reasons` has all other nodes, each with the reason against compiling it.
+    """
+
+    def __init__(self, rules: CompilationRules) -> None:
+        self.rules = rules
+        self.cheap_constants: dict[Node, None] = {}
+        self.reasons: dict[Node, RejectionReason] = {}
+        self.candidates: dict[Node, None] = {}
+        for node in rules.frames.order:
+            if reason := rules.rejection(node):
+                self.reasons[node] = reason
+            else:
+                is_copied = is_cheap_constant(node)
+                (self.cheap_constants if is_copied else self.candidates)[node] = None
+
+    def form_one_cluster(self, liveness: LivenessRule, sizes: ClusterSizes) -> bool:
+        """True if nothing can keep the candidates apart, so that no cluster needs to grow.
+
+        They are then always live, in one frame and on one device, in a run of known fetches, and
+        edges connect them, or common producers or consumers.
+        """
+        limits, devices = self.rules.constraints, {node.device for node in self.candidates}
+        is_free = limits.traced and limits.needed is not None and sizes.greatest is None
+        if not is_free or liveness.mode == "off" or len(devices) != 1:
+            return False
+        if any(map(ROLES.__getitem__, self.rules.graph.ops)) or self._has_path_outside():
+            return False
+        connected = reachable([next(iter(self.candidates))], self._neighbors)
+        return self.candidates.keys() <= connected.keys()
+
+    def _has_path_outside(self) -> bool:
+        """True if a path may lead from a candidate to another over a node that is none."""
+        following = set[Node]()
+        for node in self.rules.frames.order:
+            sources = node.predecessors
+            if node in self.candidates:
+                if not following.isdisjoint(sources):
+                    return True
+            elif any(source in self.candidates or source in following for source in sources):
+                following.add(node)
+        return False
+
+    def _neighbors(self, node: Node) -> Iterator[Node]:
+        is_candidate = node in self.candidates
+        for other in (*node.predecessors, *(use.node for use in node.uses)):
+            if other in self.candidates or (is_candidate and other in self.reasons):
+                yield other
+
+
 class ClusterGrowth:
     """Grown clusters of a graph, by vertex; `reasons` explains the nodes that are in none."""
 
-    def __init__(
-        self, rules: CompilationRules, liveness: LivenessRule, sizes: ClusterSizes
-    ) -> None:
+    def __init__(self, nodes: CompilableNodes, liveness: LivenessRule, sizes: ClusterSizes) -> None:
+        rules, order = nodes.rules, liveness.frames.order
         self.liveness = liveness
         self.sizes = sizes
-        self.reasons: dict[Node, RejectionReason] = {}
-        self.cheap_constants = {
-            n: None for n in rules.frames.order if is_cheap_constant(n) and not rules.rejection(n)
-        }
-        self.dependencies = CycleGraph(liveness.frames, self.cheap_constants)
+        self.dependencies = CycleGraph(liveness.frames, nodes.cheap_constants)
         self.candidates: dict[Vertex, ClusterCandidate] = {}
-        self._transfers = {n for n in liveness.frames.order if role_of(n) in (Role.SEND, Role.RECV)}
+        self._transfers = {n for n in order if role_of(n) in (Role.SEND, Role.RECV)}
+        self.reasons: dict[Node, RejectionReason] = {}
+        for node in order:
+            if node not in nodes.cheap_constants:
+                reason = nodes.reasons.get(node) or self._liveness_rejection(node)
+                if reason is not None:
+                    self.reasons[node] = reason
         effects = EffectAnalysis()
-        for node in liveness.frames.order:
-            if node in self.cheap_constants:
-                continue
-            reason = rules.rejection(node) or self._liveness_rejection(node)
-            if reason is not None:
-                self.reasons[node] = reason
         # known fetches run together, so that they need the same
-        order = liveness.frames.order if rules.constraints.needed is None else ()
-        requirements = RunRequirements(order, self.reasons, effects)
-        for node in liveness.frames.order:
-            if node in self.cheap_constants or node in self.reasons:
+        requirements = RunRequirements(
+            order if rules.constraints.needed is None else (), self.reasons, effects
+        )
+        for node in nodes.candidates:
+            if node in self.reasons:
                 continue
             candidate = ClusterCandidate(
                 liveness.frames.of[node],
@@ -186,6 +237,11 @@ class ClusterGrowth:
             self.candidates[merged] = first
         return merged
 
+    def groups(self, position: Mapping[Node, int]) -> list[list[Node]]:
+        """The nodes of each cluster, in execution order."""
+        vertices = self._by_rank(dict.fromkeys(self.candidates))
+        return [sorted(self.dependencies.nodes[v], key=position.__getitem__) for v in vertices]
+
     # -- rejections ------------------------------------------------------------------------------
 
     def rejection(self, a: Vertex, b: Vertex) -> RejectionReason | None:
@@ -239,13 +295,15 @@ class ClusterBody:
 class ClusterPlan:
     """Clusters in execution order, and a reason for each node outside.
 
-    `absorbed` are constants that are read only by clusters with their own copy.
+    `absorbed` are constants that are read only by clusters with their own copy. A single cluster
+    of all candidates has no `growth`.
     """
 
-    growth: ClusterGrowth
+    liveness: LivenessRule
     bodies: tuple[ClusterBody, ...]
     outside: Mapping[Node, RejectionReason]
     absorbed: tuple[Node, ...]
+    growth: ClusterGrowth | None = None
 
     @property
     def clustered(self) -> int:
@@ -259,7 +317,7 @@ class ClusterPlan:
 
         `original_ops` has the original nodes, by name with their ops, of functionalized regions.
         """
-        liveness, first = self.growth.liveness, body.members[0]
+        liveness, first = self.liveness, body.members[0]
         ops = dict[str, str]()
         for node in body.members:
             ops.update(original_ops.get(node, {node.name: node.op}))
@@ -278,6 +336,8 @@ class ClusterPlan:
     def edges(self) -> Iterator[ClusterEdge]:
         """Yield the edges between compilable nodes of different clusters, each with a reason."""
         growth = self.growth
+        if growth is None:
+            return
         vertex_of, candidates = growth.dependencies.vertex_of, growth.candidates
         for node in growth.liveness.frames.order:
             sources = dict.fromkeys(node.predecessors)
@@ -293,25 +353,27 @@ def plan_clusters(
     graph: Graph, liveness: LivenessRule, sizes: ClusterSizes, constraints: ClusterConstraints
 ) -> ClusterPlan:
     """Plan the clusters of a graph in lowered form."""
-    growth = ClusterGrowth(CompilationRules(graph, liveness.frames, constraints), liveness, sizes)
+    nodes = CompilableNodes(CompilationRules(graph, liveness.frames, constraints))
     position = {node: number for number, node in enumerate(liveness.frames.order)}
-    outside = dict(growth.reasons)
+    growth, groups, outside = None, [[*nodes.candidates]], dict(nodes.reasons)
+    if not nodes.form_one_cluster(liveness, sizes):
+        growth = ClusterGrowth(nodes, liveness, sizes)
+        groups, outside = growth.groups(position), dict(growth.reasons)
     bodies = []
-    for vertex in sorted(growth.candidates, key=growth.dependencies.rank.__getitem__):
-        members = sorted(growth.dependencies.nodes[vertex], key=position.__getitem__)
+    for members in groups:
         size = sum(map(node_weight, members))
         # a region is worth a cluster of any size: it may run its nodes many times
         is_region = any(constraints.functionalized.get(node, 0) > 1 for node in members)
         if size >= sizes.least or is_region:
-            copies = _copied_constants(growth, members, position)
-            bodies.append(ClusterBody(tuple(members), copies, growth.cheap_constants))
+            copies = _copied_constants(nodes, members, position)
+            bodies.append(ClusterBody(tuple(members), copies, nodes.cheap_constants))
         else:
             outside.update(dict.fromkeys(members, _size_rejection(members, size)))
     absorbed = _absorbed_constants(bodies, constraints)
     removed = set(absorbed)
     shared = RejectionReason("shared", "it is read outside clusters")
-    outside.update((node, shared) for node in growth.cheap_constants if node not in removed)
-    return ClusterPlan(growth, tuple(bodies), outside, absorbed)
+    outside.update((node, shared) for node in nodes.cheap_constants if node not in removed)
+    return ClusterPlan(liveness, tuple(bodies), outside, absorbed, growth)
 
 
 def _size_rejection(members: list[Node], size: int) -> RejectionReason:
@@ -321,11 +383,11 @@ def _size_rejection(members: list[Node], size: int) -> RejectionReason:
 
 
 def _copied_constants(
-    growth: ClusterGrowth, members: list[Node], position: Mapping[Node, int]
+    nodes: CompilableNodes, members: list[Node], position: Mapping[Node, int]
 ) -> tuple[Node, ...]:
     """Return the cheap constants that a cluster reads."""
     sources = {tensor.node for node in members for tensor in node.inputs}
-    copied = sources.intersection(growth.cheap_constants)
+    copied = sources.intersection(nodes.cheap_constants)
     return tuple(sorted(copied, key=position.__getitem__))
 
 
