@@ -24,7 +24,7 @@ from cfgraph.ops.opdef.op import Kernel, OpError
 
 def is_gpu_namespace(xp: ModuleType) -> bool:
     """True for the array library of a GPU, whose arrays must be copied to the host explicitly."""
-    return hasattr(xp, "asnumpy")
+    return xp is not np and hasattr(xp, "asnumpy")  # NumPy looks long for what it has not
 
 
 def scipy_special(xp: ModuleType) -> ModuleType:
