@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir import dtypes
-from cfgraph.ir.dtypes import bfloat16, bool_, float16
+from cfgraph.ir.dtypes import bfloat16, bool_, float16, float32, float64
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.kernels.array_namespace import (
+    SPLIT_ABOVE,
     checked_axis,
     computed_in_float32,
     reduced_axes,
@@ -216,7 +217,8 @@ class Reduction(Op, abstract=True):
         reduce_axis: Any = cls.ufunc and cls.ufunc.reduce
         is_direct = xp is np and cls.ufunc is not None and dtype not in (bfloat16, float16)
         numpy_type, no_output = dtype.numpy, None
-        last: tuple[Any, tuple[int, ...], int | None] = (None, (), None)
+        # the axes, and the size below which the ufunc itself reduces over them
+        last: tuple[Any, tuple[int, ...], float] = (None, (), 0)
 
         def reduced(value: Any, indices: Any) -> Any:
             # cache the last axes: in most graphs they are constant
@@ -225,11 +227,10 @@ class Reduction(Op, abstract=True):
             if key != known[0]:
                 axes = _reduction_axes(indices, value.ndim)
                 by_rows = cls.is_exact and axes == (value.ndim - 1,)
-                axis = axes[0] if is_direct and len(axes) == 1 and not by_rows else None
-                last = known = key, axes, axis
-            axis = known[2]
-            if axis is not None and value.size:
-                return reduce_axis(value, axis, numpy_type, no_output, keep)
+                most = math.inf if len(axes) == 1 else SPLIT_ABOVE
+                last = known = key, axes, most if is_direct and axes and not by_rows else 0
+            if 0 < value.size < known[2]:
+                return reduce_axis(value, known[1], numpy_type, no_output, keep)
             return reduce(value, known[1])
 
         return reduced
@@ -296,6 +297,26 @@ class Mean(Reduction):
     """Mean of elements across dimensions; integers are truncated toward zero."""
 
     narrow_types = Sum.narrow_types
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        general, dtype = super().bind(node, xp), node.attr("T")
+        if xp is not np or dtype not in (float32, float64):
+            return general
+        total_of = Sum.bind(node, xp)
+        last: tuple[int, Any] = (0, None)
+
+        def mean(value: Any, indices: Any) -> Any:
+            nonlocal last
+            if not value.size:
+                return general(value, indices)
+            total, known = total_of(value, indices), last
+            count = value.size // total.size
+            if count != known[0]:  # NumPy divides sooner by an array than by a number
+                last = known = count, np.array(count, dtype.numpy)
+            return total / known[1]
+
+        return mean
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:

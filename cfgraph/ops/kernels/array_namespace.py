@@ -181,7 +181,7 @@ def _cast(value: Any, have: Any, want: Any) -> Any:
 _SHORT_ROW: Final = 32
 _ROWS_PER_ELEMENT: Final = 8
 # smaller arrays are reduced over all axes at once
-_SPLIT_ABOVE: Final = 4096
+SPLIT_ABOVE: Final = 4096
 # rows are searched at most this often instead of sorted, if they have enough elements
 _FEW: Final = 8
 _ELEMENTS_PER_SEARCH: Final = 128
@@ -208,7 +208,7 @@ def reduced_axes(ufunc: np.ufunc, value: Any, axes: tuple[int, ...], *, keep: bo
     The last one is reduced separately where that makes the inner loops of NumPy longer.
     """
     is_leading = axes == tuple(range(len(axes))) and 0 < len(axes) < value.ndim
-    if value.size < _SPLIT_ABOVE or not (is_leading or _has_short_rows(value, axes)):
+    if value.size < SPLIT_ABOVE or not (is_leading or _has_short_rows(value, axes)):
         return ufunc.reduce(value, axes, value.dtype, keepdims=keep)
     rows = ufunc.reduce(value, axes[:-1], value.dtype, keepdims=keep)
     last = axes[-1] if keep else axes[-1] - len(axes) + 1
