@@ -50,8 +50,8 @@ class ScanOp(SameShape, abstract=True):
         if reverse:
             x = xp.flip(x, dim)
         if exclusive:
-            first = xp.full_like(x[_slice_up_to(dim, 1)], cls.neutral)
-            x = xp.concatenate((first, x[_slice_up_to(dim, -1)]), dim)
+            first = xp.full((*x.shape[:dim], 1, *x.shape[dim + 1 :]), cls.neutral, x.dtype)
+            x = xp.concatenate((first, x[(*[slice(None)] * dim, slice(-1))]), dim)
         result = cls.combine(xp, x, dim)
         return xp.flip(result, dim) if reverse else result
 
@@ -61,10 +61,6 @@ def _reversed_flags(node: Node) -> dict[str, bool]:
     return {"exclusive": node.attr("exclusive"), "reverse": not node.attr("reverse")}
 
 
-def _slice_up_to(axis: int, end: int) -> tuple[slice, ...]:
-    return (*(slice(None) for _ in range(axis)), slice(end))
-
-
 class Cumsum(ScanOp):
     """Cumulative sum along one axis."""
 
@@ -72,7 +68,7 @@ class Cumsum(ScanOp):
         ScanOp.compilation, uncompiled_types=f"int8, int16, {UNSIGNED}, {COMPLEX}"
     )
     neutral = 0
-    combine = staticmethod(lambda xp, x, axis: xp.cumsum(x, axis=axis, dtype=x.dtype))
+    combine = staticmethod(lambda xp, x, axis: x.cumsum(axis, x.dtype))
     gradient = staticmethod(
         lambda g, node, dz: (g.Cumsum(dz, node.inputs[1], **_reversed_flags(node)), None)
     )
@@ -85,7 +81,7 @@ class Cumprod(ScanOp):
         ScanOp.compilation, uncompiled_types=f"int8, int16, {UNSIGNED}, {COMPLEX}"
     )
     neutral = 1
-    combine = staticmethod(lambda xp, x, axis: xp.cumprod(x, axis=axis, dtype=x.dtype))
+    combine = staticmethod(lambda xp, x, axis: x.cumprod(axis, x.dtype))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

@@ -133,11 +133,13 @@ def clamped_window(x: Any, starts: Any, sizes: Sequence[int]) -> tuple[slice, ..
             f"a slice of shape {list(sizes)} at {starts.size} start indices does not fit a tensor "
             f"of rank {x.ndim}"
         )
-    window = []
-    for axis, (start, size, dim) in enumerate(zip(starts.tolist(), sizes, x.shape, strict=True)):
-        if not 0 <= size <= dim:
+    window: list[slice] = []
+    for start, size, dim in zip(starts.tolist(), sizes, x.shape, strict=True):
+        last = dim - size
+        if size < 0 or last < 0:
+            axis = len(window)
             raise OpError(f"a slice of size {size} does not fit axis {axis} of size {dim}")
-        first = min(max(start, 0), dim - size)
+        first = last if start > last else max(start, 0)
         window.append(slice(first, first + size))
     return tuple(window)
 
