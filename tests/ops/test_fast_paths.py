@@ -242,6 +242,40 @@ def test_few_largest_elements_are_those_of_a_sort(
     assert np.array_equal(values, np.take_along_axis(x, expected, -1), equal_nan=True)
 
 
+@pytest.mark.parametrize("sizes", [(2, 36), (4, 0), (0, 4), (1, 3, 5), (2, 3, 1)])
+def test_few_elements_are_sorted(sizes: tuple[int, ...]) -> None:
+    x = RANDOM.integers(-3, 3, sizes).astype(np.float32)  # with equal elements
+    order = np.flip(np.flip(x, -1).argsort(axis=-1, kind="stable"), -1)
+    for k in range(min(sizes[-1], 3) + 1):
+        values, indices = compute("TopKV2", x, np.int32(k))
+        expected = (x.shape[-1] - 1 - order)[..., :k]
+        assert np.array_equal(indices, expected)
+        assert np.array_equal(values, np.take_along_axis(x, expected, -1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_cube_is_the_power_of_three(dtype: Any) -> None:
+    special = [0, -0.0, np.inf, -np.inf, np.nan, 1e-14, -1e-40, 1e13, -3e38]
+    x = np.concatenate([special, RANDOM.standard_normal(200)]).astype(dtype)
+    with np.errstate(all="ignore"):
+        cube, expected = compute("Pow", x, dtype(3)), np.power(x, dtype(3))
+    assert np.array_equal(np.signbit(cube), np.signbit(expected))
+    np.testing.assert_array_max_ulp(cube, expected, 3)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 1, 3)])
+@pytest.mark.parametrize("sizes", [(3,), (2, 3), (2, 3, 700), (2, 0, 3), (0,), (2, -1)])
+def test_broadcasts_are_those_of_numpy(shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    x = floats(*shape)
+    try:
+        expected = np.broadcast_to(x, sizes)
+    except ValueError:
+        with pytest.raises(OpError, match="Incompatible shapes"):
+            compute("BroadcastTo", x, np.array(sizes, np.int32))
+    else:
+        assert np.array_equal(compute("BroadcastTo", x, np.array(sizes, np.int32)), expected)
+
+
 @pytest.mark.parametrize("op", ["Max", "Min"])
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("length", [2, 9, 32, 33])

@@ -238,18 +238,20 @@ def take_slices(xp: ModuleType, params: Any, indices: Any, axis: int) -> Any:
         if not 0 <= indices < params.shape[0]:
             raise OpError(_is_out_of_range(indices, params.shape[0]))
         return params[indices]
-    if isinstance(indices, np.ndarray) and indices.dtype == np.int32:
-        # read as unsigned, a negative index is too large: one comparison checks both bounds
-        unsigned = indices.view(np.uint32)
-    elif indices.size and indices.min() < 0:
-        raise OpError(_is_out_of_range(indices, params.shape[axis]))
-    else:
-        unsigned = indices
     try:
-        result = params.take(unsigned, axis)
+        result = params.take(_without_negative(indices), axis)
     except IndexError:
         raise OpError(_is_out_of_range(indices, params.shape[axis])) from None
     return result if isinstance(result, np.ndarray | np.generic) else object_item(result)
+
+
+def _without_negative(indices: Any) -> Any:
+    """The NumPy indices as NumPy rejects them. Raises IndexError for negative ones."""
+    if isinstance(indices, np.ndarray) and indices.dtype == np.int32:
+        return indices.view(np.uint32)  # read as unsigned, a negative index is too large
+    if indices.size and indices.min() < 0:
+        raise IndexError
+    return indices
 
 
 def _is_out_of_range(indices: Any, size: int) -> str:
@@ -277,8 +279,6 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
             f"{list(indices.shape)} must match"
         )
     size = params.shape[axis]
-    if xp is np and np.count_nonzero(indices.view(f"u{indices.dtype.itemsize}") >= size):
-        raise OpError(_is_out_of_range(indices, size))
     if xp is not np:
         defer_check(lambda: _are_in_range(indices, size))
     # move the gathered axis next to the batch dimensions, and the dimensions between back at the
@@ -288,7 +288,13 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
         xp.arange(indices.shape[dim]).reshape([-1] + [1] * (indices.ndim - dim - 1))
         for dim in range(batch)
     ]
-    picked = moved[(*rows, indices if xp is np else xp.clip(indices, 0, max(size - 1, 0)))]
+    if xp is np:
+        try:
+            picked = moved[(*rows, _without_negative(indices))]
+        except IndexError:
+            raise OpError(_is_out_of_range(indices, size)) from None
+    else:
+        picked = moved[(*rows, xp.clip(indices, 0, max(size - 1, 0)))]
     between = axis - batch
     if not between or indices.ndim == batch:
         return picked

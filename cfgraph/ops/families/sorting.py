@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Final
@@ -49,7 +48,7 @@ def _top_k(xp: ModuleType, value: Any, k: int, dtype: Any) -> Any:
     # a stable sort of the reversed rows puts the first of equal elements in front
     turned = value[..., ::-1]
     order = turned.argsort(axis=-1, kind="stable") if xp is np else xp.argsort(turned, axis=-1)
-    indices = size - 1 - order[..., ::-1][..., :k]
+    indices = size - 1 - order[..., : -k - 1 : -1]
     if xp is np:
         return _elements_of_rows(value, indices), indices.astype(dtype)
     return xp.take_along_axis(value, indices, axis=-1), indices.astype(dtype)
@@ -59,8 +58,10 @@ def _elements_of_rows(value: Any, indices: Any) -> Any:
     """The elements at indices along the last dimension; faster than `take_along_axis` for few."""
     if value.ndim == 1:
         return value[indices]
-    starts = np.arange(math.prod(value.shape[:-1])) * value.shape[-1]
-    return value.reshape(-1).take(indices + starts.reshape((*value.shape[:-1], 1)))
+    if not value.size:
+        return value[..., : indices.shape[-1]]
+    starts = np.arange(0, value.size, value.shape[-1]).reshape((*value.shape[:-1], 1))
+    return value.reshape(-1).take(indices + starts)
 
 
 def _largest_by_partition(value: Any, k: int) -> tuple[Any, Any] | None:
