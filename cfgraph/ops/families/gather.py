@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -284,10 +286,9 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
     # move the gathered axis next to the batch dimensions, and the dimensions between back at the
     # end
     moved = params if axis == batch else xp.moveaxis(params, axis, batch)
-    rows = [
-        xp.arange(indices.shape[dim]).reshape([-1] + [1] * (indices.ndim - dim - 1))
-        for dim in range(batch)
-    ]
+    sizes = indices.shape[:batch]
+    few = xp is np and math.prod(sizes) <= _FEW_ROWS
+    rows = (_few_row_numbers if few else _row_numbers)(xp, sizes, indices.ndim)
     if xp is np:
         try:
             picked = moved[(*rows, _without_negative(indices))]
@@ -300,6 +301,17 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
         return picked
     moved_axes = range(indices.ndim, indices.ndim + between)
     return xp.moveaxis(picked, list(moved_axes), list(range(batch, batch + between)))
+
+
+def _row_numbers(xp: ModuleType, sizes: tuple[int, ...], rank: int) -> list[Any]:
+    """The index of each element along the first dimensions of indices of this rank."""
+    last = rank - 1
+    return [xp.arange(size).reshape([-1] + [1] * (last - d)) for d, size in enumerate(sizes)]
+
+
+# rows up to which their numbers are kept: a loop selects from as many in each iteration
+_FEW_ROWS: Final = 256
+_few_row_numbers = lru_cache(maxsize=64)(_row_numbers)
 
 
 def _gather_shape(params: Shape, indices: Shape, axis: int | None, batch: int) -> Shape:

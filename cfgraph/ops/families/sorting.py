@@ -14,7 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.families.gather import row_gather_gradient
 from cfgraph.ops.families.segment import NUMERIC, REAL
-from cfgraph.ops.kernels.array_namespace import checked_axis, few_largest
+from cfgraph.ops.kernels.array_namespace import LEAST_SEARCHED, checked_axis, few_largest
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -40,9 +40,9 @@ def _top_k(xp: ModuleType, value: Any, k: int, dtype: Any) -> Any:
     size = value.shape[-1]
     if size < k:
         raise OpError(f"input must have at least k columns. Had {size}, needed {k}")
-    few = few_largest(value, k) if xp is np else None
-    if few is None and xp is np:
-        few = _largest_by_partition(value, k)
+    few = None
+    if xp is np and value.size >= LEAST_SEARCHED:
+        few = few_largest(value, k) or _largest_by_partition(value, k)
     if few is not None:
         return few[0], few[1].astype(dtype)
     # a stable sort of the reversed rows puts the first of equal elements in front

@@ -184,7 +184,7 @@ _ROWS_PER_ELEMENT: Final = 8
 SPLIT_ABOVE: Final = 4096
 # rows are searched at most this often instead of sorted, if they have enough elements
 _FEW: Final = 8
-_ELEMENTS_PER_SEARCH: Final = 128
+LEAST_SEARCHED: Final = 128
 
 
 def reduced_rows(ufunc: np.ufunc, value: Any, *, keep: bool) -> Any:
@@ -230,7 +230,7 @@ def few_largest(value: Any, k: int) -> tuple[Any, Any] | None:
     least value of the dtype among the k largest.
     """
     dtype = value.dtype
-    if not 0 < k <= _FEW or value.size < _ELEMENTS_PER_SEARCH * k or dtype.kind not in "fiu":
+    if not 0 < k <= _FEW or value.size < LEAST_SEARCHED * k or dtype.kind not in "fiu":
         return None
     rest = value.reshape((-1, value.shape[-1])).copy()
     rows = np.arange(len(rest))
