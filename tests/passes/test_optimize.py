@@ -369,6 +369,31 @@ def test_a_partitioned_graph_is_rejected() -> None:
         cfgraph.optimize(found)
 
 
+CONSTANT_CONDITION = """
+x = Placeholder() {dtype=float32, shape=[]}
+yes = Const() {dtype=bool, value=bool[]:true}
+cond = StatelessIf(yes, x) {Tin=(float32), Tout=(float32), then_branch=@f, else_branch=@f}
+cond/Identity = Identity(cond)
+y = Exp(cond/Identity)
+
+function f(x: float32) -> (y: float32) {
+  Neg = Neg(x) {T=float32}
+  Identity = Identity(Neg:y:0) {T=float32}
+  return y = Identity:output:0
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fetch", "op"), [("y", "PartitionedCall"), ("cond/Identity", "StatelessIf")]
+)
+def test_a_conditional_is_no_call_whose_inlined_nodes_have_the_names_of_others(
+    fetch: str, op: str
+) -> None:
+    # TensorFlow ends the process where it inlines such a call
+    assert ops(optimized(CONSTANT_CONDITION, {"x": 1.5}, fetch))["cond"] == op
+
+
 def test_pruning_without_fetches_warns() -> None:
     text = "a = Placeholder() {dtype=float32, shape=[]}\ny = Neg(a)"
     report = cfgraph.optimize(graph(text), only=["prune"])

@@ -73,6 +73,9 @@ def _call_branch(context: RewriteContext, node: Node) -> None:
     if function is None or (node.attrs.get(LOWERED_ATTR) and has_effects(function, optional=True)):
         return
     graph, op = context.graph, node.op
+    # where TensorFlow inlines a call, it ends the process if two nodes have one name
+    if any(f"{node.name}/{inner.name}" in graph for inner in function.definition.nodes):
+        return
     source = node.inputs[0].node
     attrs = {key: value for key, value in node.attrs.items() if key in ("Tin", "Tout", "_class")}
     label = f"branch{number}" if calls.kind == "case" else ("then", "else")[number]
