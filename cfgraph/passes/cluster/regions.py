@@ -14,6 +14,7 @@ from typing import Final
 from cfgraph.analysis.liveness_rules import liveness_rule
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
+from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
@@ -229,7 +230,7 @@ class CompiledRegionRules(RegionRules):
             return RejectionReason("fed", text, {"node": node.name})
         op = lookup(node.op)
         if op is not None and op.role:
-            return None
+            return self._list_rejection(node)
         assert self._compilation is not None
         reason = self._compilation.rejection(node)
         if reason is not None and reason.kind not in _CLUSTER_ONLY_REASONS:
@@ -239,6 +240,14 @@ class CompiledRegionRules(RegionRules):
             text = f"{node.name}: {node.op} is stateful"
             return RejectionReason("effects", text, {"node": node.name})
         return None
+
+    def _list_rejection(self, node: Node) -> RejectionReason | None:
+        """The reason against a node that forwards a list which stays outside, or None."""
+        types = registry.output_types(node) or ()
+        if all(dtype.kind != "variant" for dtype in types) or node in self.regions.lists:
+            return None
+        text = f"{node.name} forwards a list that is in no cluster"
+        return RejectionReason("list", text, {"node": node.name})
 
     def require_selector(self, merge: Node, *, is_index: bool) -> None:
         """Raise RegionRejected for a Case, which XLA compiles in no cluster."""

@@ -46,6 +46,9 @@ class FunctionalizedLists:
     replaced: int = 0
     rejected: dict[str, RegionReport] = field(default_factory=dict)
 
+    def __contains__(self, node: Node) -> bool:
+        return any(node in nodes for nodes in self.nodes.values())
+
     def live_nodes(self, graph: Graph) -> dict[str, list[Node]]:
         """Return the nodes of each list that are still in the graph."""
         return {
