@@ -37,6 +37,7 @@ from cfgraph.processes.messages import (
     send,
     send_descriptors,
 )
+from cfgraph.stack_position import is_of_signal_handler
 
 # seconds to write a request, to read an answer that has begun, and for a dying process to be gone
 _TRANSFER_SECONDS: Final = 30.0
@@ -154,8 +155,10 @@ class ChildProcess:
             raise self._death() from None
         except MessageError:
             raise self._garbage() from None
-        except TimeoutError:
+        except TimeoutError as error:
             self.close()
+            if is_of_signal_handler(error):
+                raise
             current_limits().check_deadline()
             raise self._error("reads no request") from None
         except BaseException:
@@ -187,7 +190,9 @@ class ChildProcess:
             self._watch(limits, seconds, most)
         try:
             return receive(self._connection, _transfer_deadline(), limits.max_bytes + OWN_BYTES)
-        except TimeoutError:
+        except TimeoutError as error:
+            if is_of_signal_handler(error):
+                raise
             limits.check_deadline()
             raise self._error("stopped in the middle of an answer") from None
 

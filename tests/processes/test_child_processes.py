@@ -130,6 +130,22 @@ def test_the_deadline_of_the_context_ends_a_request_that_is_not_read(child: Chil
     assert not child.is_usable
 
 
+def test_an_error_of_a_handler_is_not_the_silence_of_the_process(child: ChildProcess) -> None:
+    def fail(*_: object) -> None:
+        raise TimeoutError("of the handler")
+
+    request(child, "fault", fault="nothing")
+    before = signal.signal(signal.SIGALRM, fail)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(TimeoutError, match="of the handler"):
+            request(child, "fault", fault="sleep")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not child.is_usable
+
+
 def test_the_memory_limit_ends_the_process(child: ChildProcess) -> None:
     with limited(max_memory=1 << 20), pytest.raises(ExecutionError, match="out of memory"):
         request(child, "fault", fault="memory")
