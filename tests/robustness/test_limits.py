@@ -133,22 +133,6 @@ def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
     assert (engine == "xla" and node is None) or node.startswith("cluster_0/loop_0")
 
 
-@pytest.mark.skipif(not has_jax(), reason="XLA needs the extra xla")
-def test_a_deadline_that_a_callback_of_xla_sees_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cfgraph.backends.xla import compile_process
-
-    def wait(count: object, deadline: object) -> object:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            pass
-        return (np.bool_(False),)
-
-    monkeypatch.setattr(compile_process, "look_at_clock", wait)
-    with pytest.raises(RunTimeout) as caught:
-        forever("xla").run("exit0", {"x": 1.0}, timeout=0.2)
-    assert caught.value.code == "CFG706"
-
-
 _BOMB = Path(__file__).parents[2] / "fixtures" / "robustness" / "bomb64.pb"
 
 

@@ -6,7 +6,6 @@ each side waits for the stream of the other, not for the GPU.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -17,6 +16,8 @@ import numpy as np
 
 from cfgraph.backends.xla.deferred_checks import (
     DeferredCheckFailed,
+    LoopGuard,
+    abandon,
     all_hold,
     guard_arguments,
     guarded_loops,
@@ -36,7 +37,7 @@ from cfgraph.backends.xla.transfer import (
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
-from cfgraph.limits import DeadlinePassed, current_limits, run_interruptibly
+from cfgraph.limits import current_limits, run_interruptibly
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels.array_namespace import collected_checks
 from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
@@ -200,26 +201,24 @@ class CompiledFunction:
         arguments = self._layout.arguments(inputs, step)
         if self._aligned is not None:
             passed, arrays = self._aligned.acquire(arguments)
-            with _late_errors():
-                results = [np.asarray(value) for value in self._call(*passed)]
+            results = self._computed_on_host(passed)
             self._aligned.release(arrays)
             return results
-        with xla_context(), self._transfer.device_scope(), _late_errors():
+        with xla_context(), self._transfer.device_scope():
             return self._call(*map(self._on_device.argument, count(), arguments))
 
+    def _computed_on_host(self, passed: Sequence[Any]) -> list[Any]:
+        """The results on the host.
 
-@contextmanager
-def _late_errors() -> Iterator[None]:
-    """Raise DeadlinePassed for an error after the deadline.
+        Code that looks at the clock has its own thread: XLA reports the end of a call by a signal
+        or its deadline as an error of its own if it comes in a callback.
+        """
 
-    XLA reports the exception that ends a late call as its own if it was raised in a callback.
-    """
-    try:
-        yield
-    except RuntimeError:
-        if time.monotonic() > current_limits().deadline:
-            raise DeadlinePassed from None
-        raise
+        def call() -> list[Any]:
+            return [np.asarray(value) for value in self._call(*passed)]
+
+        has_clock = self._layout.guards == len(LoopGuard._fields)
+        return run_interruptibly(call, abandon) if has_clock else call()
 
 
 class FunctionTrace:

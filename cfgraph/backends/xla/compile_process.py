@@ -16,7 +16,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, Final
@@ -48,7 +48,7 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions
-from cfgraph.limits import current_limits
+from cfgraph.limits import current_limits, run_interruptibly
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.function_bodies import (
@@ -210,7 +210,8 @@ class RemoteFunction:
     ) -> CompiledFunction:
         """The function of an answer, loaded and run once. Raises NotLoadable."""
         header, arrays = answer.message.header, answer.message.arrays
-        executable = LoadedExecutable(
+        load = partial(
+            LoadedExecutable,
             arrays["executable"].tobytes(),
             header["calls"],
             [_type_from_json(item) for item in header["arguments"]],
@@ -219,7 +220,8 @@ class RemoteFunction:
             [look_at_clock] * header["callbacks"],
         )
         layout = FunctionLayout.from_json(header["layout"], arrays)
-        return CompiledFunction(layout, executable, inputs, is_stored=answer.is_stored)
+        # an import of jaxlib that is interrupted cannot be repeated
+        return CompiledFunction(layout, run_interruptibly(load), inputs, is_stored=answer.is_stored)
 
     def compile_later(
         self,

@@ -32,6 +32,7 @@ from cfgraph.limits import current_limits
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import Kernel, function_calls
 from cfgraph.runtime.cluster_runner import Cluster, ClusterRunner, ClusterTarget, Compilation
+from cfgraph.stack_position import is_of_signal_handler
 
 # signatures of one cluster that stay compiled; the oldest is dropped first
 MAX_SIGNATURES: Final = 64
@@ -199,6 +200,8 @@ class _XlaCall:
         except DeferredCheckFailed:
             reason = "a list is accessed beyond its capacity, or a matrix has no finite result"
         except RuntimeError as error:  # of XLA, such as exhausted memory; nothing is assigned
+            if is_of_signal_handler(error):
+                raise
             reason = str(error).partition("\n")[0]
         else:
             cluster.count_call(fused=False)

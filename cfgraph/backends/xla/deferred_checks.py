@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cfgraph.limits import Limits
+from cfgraph.limits import Limits, current_limits
 
 
 class DeferredCheckFailed(Exception):
@@ -39,6 +39,8 @@ _PERIOD: Final = 256
 _LARGE_PERIOD: Final = 4
 _LARGE_ELEMENTS: Final = 10_000
 _NO_LIMIT: Final = (1 << 63) - 1
+# deadlines of calls whose callers have given up before
+_ABANDONED: Final = set[float]()
 
 
 class LoopGuard(NamedTuple):
@@ -65,8 +67,14 @@ class LoopGuard(NamedTuple):
 
 
 def look_at_clock(count: Any, deadline: Any) -> tuple[Any]:
-    """True before the deadline; compiled code calls it."""
-    return (np.bool_(time.monotonic() <= float(deadline)),)
+    """True before the deadline, unless the caller has given up; compiled code calls it."""
+    limit = float(deadline)
+    return (np.bool_(time.monotonic() <= limit and limit not in _ABANDONED),)
+
+
+def abandon() -> None:
+    """End the loops of compiled code that obey the deadline of the context."""
+    _ABANDONED.add(current_limits().deadline)
 
 
 def guard_arguments(limits: Limits) -> tuple[Any, ...]:

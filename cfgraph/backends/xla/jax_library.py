@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -12,9 +13,12 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from cfgraph.errors import Unsupported, install_hint
+from cfgraph.limits import run_interruptibly
 
 _CUDA_VERSIONS: Final = (12, 13)
 _DRIVERS: Final = {"win32": "nvcuda.dll"}
+# held until jax is configured
+_LOADING: Final = threading.Lock()
 
 
 @cache
@@ -50,7 +54,17 @@ def require_jax() -> None:
 
 @cache
 def load_jax() -> Any:
-    """Load and configure jax. Raises Unsupported if the extra is not installed."""
+    """Load and configure jax. Raises Unsupported if the extra is not installed, RunTimeout."""
+
+    def load() -> Any:
+        with _LOADING:
+            return _configured_jax()
+
+    # an import that is interrupted cannot be repeated
+    return run_interruptibly(load)
+
+
+def _configured_jax() -> Any:
     first = "jax" not in sys.modules
     # leave GPU memory to others
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
