@@ -23,6 +23,7 @@ from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.colocation import COLOCATION_ATTR, renamed_groups
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, name_list
@@ -144,12 +145,13 @@ def cluster_functional(
     """
     sizes = ClusterSizes(2, None)
     constraints = replace(cluster_constraints(graph, (), (), fetches, feeds), traced=True)
+    instances = FunctionInstances(graph.functions)
     try:
-        functionalized = compiled_calls(graph, constraints)
+        functionalized = compiled_calls(graph, constraints, instances)
     except (RegionRejected, Unsupported):
         return None
     constraints = replace(constraints, functionalized=functionalized)
-    plan = plan_clusters(graph, liveness_rule(graph, "exact"), sizes, constraints)
+    plan = plan_clusters(graph, liveness_rule(graph, "exact"), sizes, constraints, instances)
     if not is_in_clusters(functionalized, plan):
         return None
     clustering = _apply_plan(graph, plan, constraints, None)
@@ -260,7 +262,7 @@ def _apply_plan(
     planned = [plan.cluster_report(body, original_ops) for body in plan.bodies]
     for body, cluster in zip(plan.bodies, planned, strict=True):
         name = _unique_cluster_name(graph, len(clusters))
-        result = encapsulate(graph, body, name, constraints.fetched)
+        result = encapsulate(graph, body, name, constraints.fetched, plan.instances)
         added[body.members[-1]] = [result.launch, *result.aliases]
         names.update((old, (name,)) for old in cluster.nodes)
         names.update((old, (new,)) for old, new in result.outputs.items())

@@ -56,11 +56,18 @@ class EncapsulatedCluster:
 
 
 def encapsulate(
-    graph: Graph, body: ClusterBody, name: str, fetched: Collection[Node]
+    graph: Graph,
+    body: ClusterBody,
+    name: str,
+    fetched: Collection[Node],
+    instances: FunctionInstances,
 ) -> EncapsulatedCluster:
-    """Replace the nodes of a cluster by one XlaLaunch; `fetched` ones keep their names."""
+    """Replace the nodes of a cluster by one XlaLaunch; `fetched` ones keep their names.
+
+    `instances` are those of the graph's functions.
+    """
     inside = {*body.members, *body.copies}
-    arguments = _grouped_arguments(graph, body.members, inside)
+    arguments = _grouped_arguments(instances, body.members, inside)
     constants, plain, resources = arguments
     results = list(_cluster_results(body.members, inside, fetched))
     names = ArgumentNames(node.name for node in inside)
@@ -94,11 +101,11 @@ def encapsulate(
 
 
 def _grouped_arguments(
-    graph: Graph, members: Collection[Node], inside: Collection[Node]
+    instances: FunctionInstances, members: Collection[Node], inside: Collection[Node]
 ) -> GroupedArguments:
     """Group the tensors that members read from outside, each once."""
     groups = GroupedArguments([], [], [])
-    constant = constant_values(FunctionInstances(graph.functions), members, inside)
+    constant = constant_values(instances, members, inside)
     tensors = (tensor for node in members for tensor in node.inputs if tensor.node not in inside)
     for tensor in dict.fromkeys(tensors):
         is_resource = tensor.dtype is not None and tensor.dtype.kind == "resource"

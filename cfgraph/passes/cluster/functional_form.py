@@ -46,11 +46,14 @@ _KINDS: Final = ("while", "if", "call")
 _TRACED_KINDS: Final = frozenset((*NUMERIC_KINDS, "resource", "variant"))
 
 
-def compiled_calls(graph: Graph, constraints: ClusterConstraints) -> dict[Node, int]:
+def compiled_calls(
+    graph: Graph, constraints: ClusterConstraints, instances: FunctionInstances
+) -> dict[Node, int]:
     """Return the loops and conditionals of a graph and the nodes on lists, with their sizes.
 
-    Loops and conditionals without effects become stateless ones, in place. Raises RegionRejected if
-    one of them must be lowered, or if the graph contains primitives of control flow.
+    Loops and conditionals without effects become stateless ones, in place. `instances` are those of
+    the graph's functions. Raises RegionRejected if one of the calls must be lowered, or if the
+    graph contains primitives of control flow.
     """
     calls = [node for node in graph if _functional_kind(node)]
     if any(ROLES[op] or lookup(op) is None for op in graph.ops):
@@ -59,18 +62,18 @@ def compiled_calls(graph: Graph, constraints: ClusterConstraints) -> dict[Node, 
         raise region_rejected("reference", "the graph has references")
     if not calls:
         return {}
-    shapes, form = infer_shapes(graph), _FunctionalForm(FunctionInstances(graph.functions))
+    form = _FunctionalForm(instances)
     sizes = dict.fromkeys(_list_nodes(graph, constraints.fetched), 1)
-    ops, read = dict[Node, str](), form.demanded((), constraints.fetched)
+    read = form.demanded((), constraints.fetched)
     form.require_harmless(constraints.needed or graph, read)
+    shapes = infer_shapes(graph)
     for node in calls:
         is_numeric = all(dtype.kind in NUMERIC_KINDS for dtype in _output_types(node))
         if node in constraints.fed or (node in constraints.fetched and not is_numeric):
             raise region_rejected("fed", f"{node.name} is fed or fetched")
         sizes[node] = 1 + form.size(node, shapes, read.get(node, set()))
-        ops[node] = form.fitting_op(node)
-    for node, op in ops.items():
-        graph.set_op(node, op, node.attrs)
+        if (op := form.fitting_op(node)) != node.op:
+            graph.set_op(node, op, node.attrs)
     return sizes
 
 

@@ -15,6 +15,7 @@ from cfgraph.analysis.feeds_and_fetches import are_inputs, fed_tensor, fetched_t
 from cfgraph.analysis.inner_nodes import body_ancestors
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.errors import UsageError
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
@@ -156,6 +157,7 @@ def recluster_run(spec: RunSpec) -> RunSpec:
     remove_uncalled_functions(copy)
     fed = {tensor.node for tensor in spec.feeds}
     fetched = {copy[node.name] for node in spec.roots}
+    instances = FunctionInstances(copy.functions)
     for name, group in spec.groups.items():
         nodes = [copy[node.name] for node in group if node in running]
         # a constant is live even where its cluster is dead
@@ -163,7 +165,8 @@ def recluster_run(spec: RunSpec) -> RunSpec:
         members = [node for node in nodes if node not in constants]
         if members and not fed.intersection(group):
             body = ClusterBody(tuple(members), tuple(constants))
-            encapsulate(copy, body, unused_name(name, copy, copy.functions), fetched)
+            new_name = unused_name(name, copy, copy.functions)
+            encapsulate(copy, body, new_name, fetched, instances)
     return spec.on(copy)
 
 

@@ -23,6 +23,7 @@ from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.analysis.loops.cycle_graph import CycleGraph, Vertex
 from cfgraph.analysis.run_requirements import RunRequirements
 from cfgraph.ir.devices import DeviceName
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
@@ -303,6 +304,7 @@ class ClusterPlan:
     bodies: tuple[ClusterBody, ...]
     outside: Mapping[Node, RejectionReason]
     absorbed: tuple[Node, ...]
+    instances: FunctionInstances
     growth: ClusterGrowth | None = None
 
     @property
@@ -350,10 +352,15 @@ class ClusterPlan:
 
 
 def plan_clusters(
-    graph: Graph, liveness: LivenessRule, sizes: ClusterSizes, constraints: ClusterConstraints
+    graph: Graph,
+    liveness: LivenessRule,
+    sizes: ClusterSizes,
+    constraints: ClusterConstraints,
+    instances: FunctionInstances | None = None,
 ) -> ClusterPlan:
-    """Plan the clusters of a graph in lowered form."""
-    nodes = CompilableNodes(CompilationRules(graph, liveness.frames, constraints))
+    """Plan the clusters of a graph in lowered form; `instances` are those of its functions."""
+    instances = instances or FunctionInstances(graph.functions)
+    nodes = CompilableNodes(CompilationRules(graph, liveness.frames, constraints, instances))
     position = {node: number for number, node in enumerate(liveness.frames.order)}
     growth, groups, outside = None, [[*nodes.candidates]], dict(nodes.reasons)
     if not nodes.form_one_cluster(liveness, sizes):
@@ -373,7 +380,7 @@ def plan_clusters(
     removed = set(absorbed)
     shared = RejectionReason("shared", "it is read outside clusters")
     outside.update((node, shared) for node in nodes.cheap_constants if node not in removed)
-    return ClusterPlan(liveness, tuple(bodies), outside, absorbed, growth)
+    return ClusterPlan(liveness, tuple(bodies), outside, absorbed, instances, growth)
 
 
 def _size_rejection(members: list[Node], size: int) -> RejectionReason:

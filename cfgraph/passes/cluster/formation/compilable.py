@@ -55,15 +55,13 @@ class CompilationRules:
 
     graph: Graph
     frames: Frames
-    constraints: ClusterConstraints = field(default_factory=ClusterConstraints)
-    instances: FunctionInstances | None = None
+    constraints: ClusterConstraints
+    instances: FunctionInstances
     functionalized: set[Node] = field(init=False)
     _constants: set[Output] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.functionalized = set(self.constraints.functionalized)
-        if self.instances is None:
-            self.instances = FunctionInstances(self.graph.functions)
 
     def rejection(self, node: Node) -> RejectionReason | None:
         """Return the first reason against compiling a node, None if it compiles."""
@@ -88,7 +86,6 @@ class CompilationRules:
         if not op.effects.stateful:
             return None
         if self._constants is None:
-            assert self.instances is not None
             # not the order of the frames: some of its nodes may be in functions by now
             inside = {other for other in self.graph if not role_of(other)}
             self._constants = constant_values(self.instances, inside, inside)
@@ -98,7 +95,6 @@ class CompilationRules:
         return RejectionReason("constant state", "a constant input depends on it")
 
     def _constant_rejection(self, node: Node, op: type[Op]) -> RejectionReason | None:
-        assert self.instances is not None
         varying = nonconstant_input(node, op, self.frames, self.instances)
         if varying is None:
             return None

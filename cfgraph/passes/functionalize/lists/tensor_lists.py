@@ -138,7 +138,7 @@ def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
     """Yield the groups of nodes that handle a common list."""
     seen: set[Node] = set()
     for node in graph:
-        if node in seen or not any(map(_is_tensor_list, _node_outputs(node))):
+        if node in seen or not _returns_list(node):
             continue
         group = reachable([node], _list_neighbors)
         seen.update(group)
@@ -164,7 +164,7 @@ def require_static_size(
         if not operation and (op is None or not _forwards_list(op)):
             text = f"{node.name} ({node.op}) uses it"
             raise region_rejected("list", text, node=node.name)
-        if node in fetched and any(map(_is_tensor_list, _node_outputs(node))):
+        if node in fetched and _returns_list(node):
             raise region_rejected("list", f"{node.name} is fetched", node=node.name)
         dtype = node.attrs.get("element_dtype") if operation else None
         if dtype is not None and dtype.kind not in NUMERIC_KINDS:
@@ -203,14 +203,13 @@ def _list_neighbors(node: Node) -> Iterator[Node]:
 
 def list_readers(node: Node) -> Iterator[Node]:
     """Yield the nodes that read a list from a node."""
-    for use in node.uses:
+    for use in node.uses if _returns_list(node) else ():
         if use.slot >= 0 and _is_tensor_list(use.node.inputs[use.slot]):
             yield use.node
 
 
-def _node_outputs(node: Node) -> list[Output]:
-    count = registry.output_count(node) or 0
-    return [node.output(port) for port in range(min(count, 2) if role_of(node) else count)]
+def _returns_list(node: Node) -> bool:
+    return any(dtype.kind == "variant" for dtype in registry.output_types(node) or ())
 
 
 def _is_tensor_list(tensor: Output) -> bool:
