@@ -19,6 +19,8 @@ _BLOCK: Final = 1 << 16
 _WIDE: Final = 32
 # channels from which the sum over offsets is faster in one operation as well
 _WIDE_PIXEL: Final = 96
+# elements of an output up to which one operation is faster in any case
+_FEW_ELEMENTS: Final = 384
 # channels from which XLA's convolution is faster than its product of windows; of its transpose
 _XLA_CHANNELS: Final = 16
 _XLA_FILTER_CHANNELS: Final = 32
@@ -132,7 +134,8 @@ def _is_depthwise(channels: int, depth: int, filters: int) -> bool:
 
 def _convolve_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     """Sum, over the offsets of the window, of the image there times the filter there."""
-    if xp is np and x.shape[-1] >= _WIDE_PIXEL and x.size and 0 not in fit.window:
+    is_fast = x.shape[-1] >= _WIDE_PIXEL or _output_size(fit, x) <= _FEW_ELEMENTS
+    if xp is np and is_fast and x.size and 0 not in fit.window:
         filters = w.reshape((*fit.window, w.shape[-1]))
         image, offsets, channel = _window_axes(fit)
         parts = fit.window_view(x), [*image, *offsets, channel], filters, [*offsets, channel]
@@ -152,6 +155,10 @@ def _convolve_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     for block in _blocks(result.shape):
         _add_products([view[block] for view in views], weights, result[block])
     return result
+
+
+def _output_size(fit: WindowGrid, x: Any) -> int:
+    return int(x.shape[0] * x.shape[-1] * math.prod(fit.out))
 
 
 def _add_products(views: list[Any], weights: Any, result: Any) -> None:
@@ -179,7 +186,7 @@ def _spread_depthwise(xp: ModuleType, fit: WindowGrid, w: Any, dy: Any) -> Any:
 
 def _correlate_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, dy: Any) -> Any:
     channels = x.shape[-1]
-    if xp is np and channels >= _WIDE:
+    if xp is np and (channels >= _WIDE or dy.size <= _FEW_ELEMENTS):
         image, offsets, channel = _window_axes(fit)
         windows, axes = fit.window_view(x), [*image, *offsets, channel]
         total = np.zeros((*fit.window, channels), dy.dtype)

@@ -275,6 +275,11 @@ class WindowGrid:
 
         None for strides, and for padding that is wider than the window.
         """
+        slide = self._mirrored_slide
+        return None if slide is None else slide.fit(self.out, self.window)
+
+    @cached_property
+    def _mirrored_slide(self) -> SlidingWindow | None:
         reach = [extent - 1 for extent in self.slide.extents(self.window)]
         pads = tuple(
             (size - before, size - after)
@@ -282,8 +287,7 @@ class WindowGrid:
         )
         if not self.has_unit_strides or any(min(pad) < 0 for pad in pads):
             return None
-        slide = self.slide._replace(padding="EXPLICIT", explicit=pads)
-        return slide.fit(self.out, self.window)
+        return self.slide._replace(padding="EXPLICIT", explicit=pads)
 
     def crop(self, padded: Any) -> Any:
         """Remove the padding of the image."""
