@@ -229,3 +229,20 @@ def test_a_run_of_a_graph_with_fixed_shapes_hints_at_the_sizes(
     if option is not None:
         assert f"add {option}: random inputs then fit both graphs" in done.out
         assert command("diff", a, b, "--run", *option.split()).code == 0
+
+
+def test_a_difference_in_a_call_hints_at_the_lowered_graphs(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    a = graphs / "while_functional.pb"
+    command("convert", a, "--to", "graph", "-o", tmp_path / "a.graph")
+    text = (tmp_path / "a.graph").read_text()
+    one = "Add/y = Const() {dtype=int32, value=int32[]:"
+    (tmp_path / "b.graph").write_text(text.replace(f"{one}1", f"{one}2"))
+    hint = "hint: to compare the nodes inside of while, `cfgraph lower` both graphs"
+    assert hint in command("diff", a, tmp_path / "b.graph", "--run", "--feed", "n=3").out
+    for name in ("a", "b"):
+        lowered = tmp_path / f"{name}.pb"
+        assert command("lower", tmp_path / f"{name}.graph", "-o", lowered).code == 0
+    done = command("diff", tmp_path / "a.pb", tmp_path / "b.pb", "--run", "--feed", "n=3")
+    assert (done.code, "hint: " in done.out) == (1, False)

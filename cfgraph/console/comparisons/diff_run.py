@@ -38,6 +38,7 @@ from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_names
 from cfgraph.ir.node import node_name
+from cfgraph.ops.opdef.op import is_functional
 from cfgraph.runtime.feeds.case_files import case_arrays, write_array
 from cfgraph.runtime.feeds.parse_feeds import is_same_array, read_value
 
@@ -276,6 +277,18 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
                 DiffResult(runs=runs_report(delta, graphs, options.full)),
                 runs_summary(delta),
             ),
-            text=lambda: print_runs(page(options.color), delta, graphs, options.full),
+            text=lambda: _print_compared(page(options.color), delta, graphs, options.full),
         ),
     )
+
+
+def _print_compared(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool) -> None:
+    """Print the comparison, and a hint if the values of a call are the first that diverge."""
+    print_runs(out, delta, graphs, full)
+    for graph in graphs:
+        node = graph.nodes.get(delta.first.node) if delta.first else None
+        for call in (node, *(tensor.node for tensor in node.inputs)) if node else ():
+            if is_functional(graph, [call]):
+                advice = f"to compare the nodes inside of {call.name}, `cfgraph lower` both graphs"
+                out.line(out.wrapped(f"hint: {advice}"), "dim")
+                return
