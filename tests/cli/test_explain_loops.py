@@ -163,3 +163,20 @@ def test_the_condition_of_a_functional_loop_has_the_names_of_its_variables(
 ) -> None:
     loop = command("explain", lstm, "lstm_1/while", "--json").json["result"]["loop"]
     assert loop["condition"] == "loop_counter < Max and time < 6"
+
+
+@pytest.mark.parametrize("subject", ["loop", "/loop"])
+def test_the_condition_of_a_loop_has_the_values_of_constants(
+    command: Command, tmp_path: Path, subject: str
+) -> None:
+    builder = cfgraph.Builder()
+    x = builder.placeholder("x", "float32", [])
+    small, missing = builder.const(0.001, dtype="float32"), builder.const(float("nan"))
+    builder.while_loop(
+        lambda v, s: (v > s) & (v != missing), lambda v, s: (v * 0.5, s), (x, small), name="loop"
+    )
+    if subject == "/loop":
+        cfgraph.lower(builder.graph)
+    cfgraph.save(builder.graph, tmp_path / "loop.pb")
+    loop = command("explain", tmp_path / "loop.pb", subject, "--json").json["result"]["loop"]
+    assert loop["condition"] == "x > 0.001 and x != NaN"

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
+
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.loop_state import LoopStateVariable, carried_tensors, invariant_tensors
-from cfgraph.analysis.loops.while_loop import value_in_iteration
+from cfgraph.analysis.loops.while_loop import loop_variable, value_in_iteration
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Output
 from cfgraph.ir.role import Role
@@ -24,7 +26,7 @@ from cfgraph.ops.families.comparison import (
     LogicalOr,
     NotEqual,
 )
-from cfgraph.ops.opdef.op import Op, lookup, role_of
+from cfgraph.ops.opdef.op import Op, lookup, role_of, strip_identities
 
 # operators with how tightly they bind, as in Python
 _OPERATORS: Final[Mapping[type[Op], tuple[str, int]]] = {
@@ -51,7 +53,7 @@ def loop_condition(frame: Frame, variables: Sequence[LoopStateVariable]) -> str 
     """The condition under which a loop goes on; None if the frame has no single LoopCond.
 
     `variables` are all variables of the loop, as `frame_variables` orders them. One whose name
-    others have is called by its index.
+    others have is called by its index, and one that stays a small constant by its value.
     """
     if frame.loop_cond is None:
         return None
@@ -61,7 +63,28 @@ def loop_condition(frame: Frame, variables: Sequence[LoopStateVariable]) -> str 
     ]
     tensors = [*carried_tensors(frame), *invariant_tensors(frame)]
     leaves = dict(zip(tensors, names, strict=True))
+    for variable, tensor in zip(variables, tensors, strict=True):
+        text = _constant_text(_initial(tensor)) if variable.updated is None else None
+        leaves[tensor] = text or leaves[tensor]
     return _text(frame.loop_cond.inputs[0], leaves, 0, _MAX_DEPTH)
+
+
+def _initial(tensor: Output) -> Output:
+    """The first value of a variable or invariant that an iteration reads."""
+    variable = loop_variable(tensor.node)
+    return strip_identities(variable.initial if variable else tensor.node.inputs[0])
+
+
+def _constant_text(tensor: Output) -> str | None:
+    """The value of a small constant, with the fewest digits; None for any other tensor."""
+    value = tensor.node.attrs.get("value")
+    if not isinstance(value, TensorValue) or value.array.size > _MAX_ELEMENTS:
+        return None
+    array = value.array
+    if array.dtype.kind != "f":
+        return str(array.tolist())
+    texts = ["NaN" if np.isnan(item) else str(item) for item in array.ravel()]
+    return f"[{', '.join(texts)}]" if array.ndim else texts[0]
 
 
 def _text(tensor: Output, leaves: Mapping[Output, str], binding: int, depth: int) -> str:
@@ -70,9 +93,8 @@ def _text(tensor: Output, leaves: Mapping[Output, str], binding: int, depth: int
     node, op = origin.node, lookup(origin.node.op)
     if origin in leaves:
         return leaves[origin]
-    value = node.attrs.get("value")
-    if isinstance(value, TensorValue) and value.array.size <= _MAX_ELEMENTS:
-        return str(value.array.tolist())
+    if (constant := _constant_text(origin)) is not None:
+        return constant
     if not node.inputs or role_of(node) in (Role.MERGE, Role.ENTER, Role.EXIT):
         return node.name
     if depth == 0:
