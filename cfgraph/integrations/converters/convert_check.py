@@ -241,8 +241,8 @@ class CheckedConversion:
             export = fixed_shapes_export(self.source.graph, self.signature)
             return f"{text}; an export with fixed shapes mends {_ops(lists)}: {export}"
         words = shlex.join(["cfgraph", "extract", self.source.path])
-        hint = f"to leave out those next to inputs or outputs: {words} --inputs T --outputs T"
-        return f"{text}; {hint}"
+        command = f"{words} --inputs T --outputs T -o part.pb"
+        return f"{text}; to leave out those next to inputs or outputs: {command}"
 
     @property
     def is_loaded(self) -> bool:

@@ -123,6 +123,7 @@ def test_ops_are_refused_by_the_list_of_the_converter(checked: Any) -> None:
     result = checked(UNUSUAL, "onnx")["result"]
     assert result["verdict"] == "does not convert"
     assert "no command mends 2 refused nodes: Digamma, MyOp" in result["reason"]
+    assert result["reason"].endswith("--inputs T --outputs T -o part.pb")
     nodes = result["nodes"]
     assert [(item["op"], item["verdict"], item["reason"]) for item in nodes] == [
         ("Digamma", "refused", "the converter has no such op"),
