@@ -13,7 +13,12 @@ def main(
     graphs: Graphs,
     fetch: Annotated[
         list[str],
-        repeatable("--fetch", "NAME", "Warn if this fetch may be dead."),
+        repeatable(
+            "--fetch",
+            "NAME",
+            "Warn if this fetch may be dead, or races with another one in a run of all of them. "
+            "Default: each output alone.",
+        ),
     ] = [],
     target: Annotated[
         list[str],
