@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -25,6 +25,7 @@ from cfgraph.reports import Count, DocumentResult, Record
 FORMATS: Final = ("text", "json", "tsv", *CI_FORMATS)
 MAX_PER_CODE: Final = 10
 _UNREADABLE_PREFIX: Final = "CFG0"
+_PART_CODE: Final = "CFG434"
 _STYLES: Final = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
@@ -104,8 +105,19 @@ def _check_graph(path: str, options: CheckOptions) -> CheckedGraph:
         return CheckedGraph(path, report, failure=failure)
     names = signature_names(source).outputs if options.fetches else {}
     fetches = [names.get(name, name) for name in options.fetches]
-    report = check(source.graph, fetches).only(options.select, options.ignore)
-    return CheckedGraph(path, report, source)
+    report = check(source.graph, fetches)
+    if source.format == "parts":
+        report = _of_all_parts(report)
+    return CheckedGraph(path, report.only(options.select, options.ignore), source)
+
+
+def _of_all_parts(report: CheckReport) -> CheckReport:
+    """The findings on a folder, which is to contain all parts: a missing one is a warning."""
+    findings = (
+        replace(item, level="warning") if item.code == _PART_CODE else item
+        for item in report.findings
+    )
+    return CheckReport(tuple(sorted(findings, key=lambda item: LEVELS.index(item.level))))
 
 
 def _exit_code(checked: Sequence[CheckedGraph], options: CheckOptions) -> int:

@@ -453,6 +453,10 @@ def test_a_missing_part_is_named_with_what_it_must_send(
     assert len(document["outputs"]) == outputs
     checked = command("check", folder)
     assert f"hint: the missing part must send {sent}" in checked.out
+    assert checked.out.startswith("warning[CFG434]")
+    assert command("check", folder, "--fail-level", "warning").code == 1
+    part = folder / manifest["parts"][0]["file"]
+    assert command("check", part, "--fail-level", "warning").code == 0
     assert "Merge" not in checked.out + checked.err
 
 
