@@ -51,6 +51,8 @@ _SOCKET_BYTES: Final = 4 << 20
 # of connections that wait until a worker accepts them, most of which may be those of strangers
 _BACKLOG: Final = 1024
 _MAX_PARTS: Final = 256  # of one call of sendmsg
+# seconds by which a wait is longer than asked where this process was stopped
+_LATE_SECONDS: Final = 0.2
 
 
 class PeerLost(Exception):
@@ -206,6 +208,7 @@ class Mesh:
         self._peers: dict[int, _Peer] = {}
         self._connections: dict[int, socket.socket] = {}
         self._lock = threading.Lock()  # of the output of all peers
+        self._resumed = 0.0  # when this process last ran again, after it was stopped in a wait
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
         for end in (self._wake_reader, self._wake_writer):
@@ -292,7 +295,12 @@ class Mesh:
         """
         messages: list[Message] = []
         self._select_writers()
-        for key, events in self._selector.select(timeout):
+        start = time.monotonic()
+        ready = self._selector.select(timeout)
+        now = time.monotonic()
+        if now - start > timeout + _LATE_SECONDS:
+            self._resumed = now
+        for key, events in ready:
             peer = key.data
             if peer is None:
                 self._drain_wake()
@@ -328,7 +336,7 @@ class Mesh:
         """Raise PeerLost for a worker that was silent for too long in a wait that began then."""
         now = time.monotonic()
         for peer in self._peers.values():
-            silent = now - max(peer.last_read, since)
+            silent = now - max(peer.last_read, since, self._resumed)
             if silent > self.lost_after:
                 raise PeerLost(peer.index, f"has sent nothing for {silent:.0f} s")
 

@@ -12,16 +12,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from cfgraph.backends.workers import connections
 from cfgraph.backends.workers.connections import Mesh, PeerLost
 from cfgraph.backends.workers.handshake import Handshake
 from cfgraph.backends.workers.shared_memory import HOST_BYTES, SharedArrays, host_identity
 from cfgraph.processes.codec import DecodeError
 
-SECRET = b"secret"
+# of this process: others run tests at the same time
+SECRET = os.urandom(8)
 
 
 @contextmanager
@@ -267,6 +270,25 @@ def test_silence_is_a_lost_worker() -> None:
         time.sleep(0.25)
         with pytest.raises(PeerLost, match="worker 1 has sent nothing"):
             mesh.require_alive(start)
+
+
+def test_a_worker_that_was_stopped_itself_waits_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def stopped(seconds: float) -> list[Any]:
+        clock[0] += 60
+        return []
+
+    with raw_peer() as (mesh, _), monkeypatch.context() as patch:
+        patch.setattr(connections, "time", Mock(monotonic=lambda: clock[0]))
+        mesh._peers[1].last_read = 0.0
+        with monkeypatch.context() as stop:
+            stop.setattr(mesh._selector, "select", stopped)
+            mesh.poll(0.05)
+        mesh.require_alive(0.0)
+        clock[0] += 0.25
+        with pytest.raises(PeerLost, match="worker 1 has sent nothing"):
+            mesh.require_alive(0.0)
 
 
 def test_a_wake_ends_a_poll() -> None:
