@@ -79,12 +79,12 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_no_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    before = sorted(os.listdir("/dev/fd"))
+    before = {*os.listdir("/dev/fd")}
     with pytest.raises(ProcessLost, match="cannot be started: No such file") as caught:
         ChildProcess(PROGRAM)
     assert caught.value.code == "CFG715"
     assert "room for another process" in str(caught.value.hint)
-    assert sorted(os.listdir("/dev/fd")) == before
+    assert {*os.listdir("/dev/fd")} <= before
 
 
 @LINUX
@@ -236,7 +236,7 @@ def test_a_system_without_room_for_a_process_is_an_error_with_a_code() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert caught.value.code == "CFG715"
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
 
 
 # jax, which another test may have loaded, warns of forks

@@ -13,3 +13,11 @@ def worker_handles(session: cfgraph.Session) -> Sequence[WorkerHandle]:
     """The handles of the workers that a session has started."""
     assert isinstance(session._engine, WorkerEngine)
     return session._engine.workers.handles
+
+
+def shared_prefix(session: cfgraph.Session) -> str:
+    """The start of the names of arrays in shared memory between the workers of a session."""
+    assert isinstance(session._engine, WorkerEngine)
+    shared = session._engine.workers._shared
+    assert shared is not None
+    return shared._prefix

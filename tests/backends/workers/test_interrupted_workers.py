@@ -26,13 +26,13 @@ import cfgraph
 from cfgraph.backends.workers import processes
 from cfgraph.backends.workers.processes import ProcessHandle
 from cfgraph.errors import WorkerLost
-from tests.backends.workers.handles import worker_handles
+from tests.backends.workers.handles import shared_prefix, worker_handles
 from tests.backends.workers.threads import ThreadHandle, Threads
 from tests.runtime.partitioned_graphs import counting, partitioned
 
 _ELEMENTS = 4 << 20  # 16 MiB, by shared memory
 _SMALL = 50_000  # through the socket
-_PATIENCE = 4.0  # seconds beyond those that are documented, on a busy machine
+_PATIENCE = 20.0  # seconds beyond those that are documented, on a busy machine
 _TRANSFER = partitioned(
     A="""
 x = Placeholder() {dtype=float32, shape=?}
@@ -104,8 +104,8 @@ _INTERRUPTIONS = {
 }
 
 
-def shared_arrays() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith("cfgraph")}
+def shared_arrays(prefixes: list[str]) -> list[str]:
+    return [name for name in os.listdir("/dev/shm") if name.startswith(tuple(prefixes))]
 
 
 def children() -> set[int]:
@@ -132,11 +132,12 @@ def interrupt(work: Work, how: Interruption, worker: int, engine: str, delay: fl
 
     Raises AssertionError if it is not as documented.
     """
-    before = shared_arrays(), children()
+    before = children()
     graph = cfgraph.loads(work.text.encode(), "graph")
     options = cfgraph.Processes(2, lost_after=how.lost_after)
     with cfgraph.Session(graph, workers=options, engine=engine) as session:
         run_until(session, work, 0)
+        prefixes = [shared_prefix(session)]
         pid = worker_handles(session)[worker].pid
         timers = [threading.Timer(delay, os.kill, (pid, how.signal))]
         if how.seconds is not None:
@@ -159,8 +160,10 @@ def interrupt(work: Work, how: Interruption, worker: int, engine: str, delay: fl
             assert took < silent + _PATIENCE, took
             session.recover()
             run_until(session, work, 0)
+            prefixes.append(shared_prefix(session))
         assert (lost is not None) == how.is_lost
-    assert (shared_arrays(), children()) == before
+    assert not shared_arrays(prefixes)
+    assert children() <= before
     return f"{'lost' if lost else 'values'} after {took:.1f} s"
 
 

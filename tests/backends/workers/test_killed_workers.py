@@ -27,7 +27,9 @@ from tests.backends.workers.test_workers import SENT, VARIABLES
 from tests.backends.workers.threads import Threads
 
 _PHASES = ["address", "connect", "clock", "load", "restore", "step", "variables"]
-_LOST_AFTER = 1.5
+_LOST_AFTER = 3.0
+# seconds beyond those that are documented, on a busy machine
+_PATIENCE = 20.0
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def run_all(session: cfgraph.Session) -> Any:
 @pytest.mark.parametrize(("worker", "recovers"), [(0, False), (1, True)], ids=["first", "recover"])
 @pytest.mark.parametrize(
     ("sent", "seconds", "reason"),
-    [(signal.SIGKILL, 5, "was killed"), (signal.SIGSTOP, _LOST_AFTER + 2, "has sent nothing for")],
+    [(signal.SIGKILL, 0, "was killed"), (signal.SIGSTOP, _LOST_AFTER, "has sent nothing for")],
     ids=["killed", "stopped"],
 )
 def test_a_process_that_ends_or_stops_in_any_phase_is_named(
@@ -93,7 +95,7 @@ def test_a_process_that_ends_or_stops_in_any_phase_is_named(
         times = signal_at(monkeypatch, phase, worker, sent)
         with pytest.raises(WorkerLost) as caught:
             run_all(session)
-        assert time.monotonic() - times[0] < seconds
+        assert time.monotonic() - times[0] < seconds + _PATIENCE
         assert (caught.value.code, caught.value.worker) == ("CFG720", worker)
         assert reason in caught.value.message
         session.recover(variables)
@@ -114,7 +116,7 @@ def test_a_process_that_ends_or_stops_between_two_steps_is_named(
         start = time.monotonic()
         with pytest.raises(WorkerLost) as caught:
             run_all(session)
-        assert time.monotonic() - start < _LOST_AFTER + 2
+        assert time.monotonic() - start < _LOST_AFTER + _PATIENCE
         assert (caught.value.code, caught.value.worker) == ("CFG720", worker)
 
 
@@ -131,7 +133,7 @@ def test_a_process_that_stops_before_it_has_read_a_message_is_named(engine: str)
         start = time.monotonic()
         with pytest.raises(WorkerLost) as caught:
             session.run(["out:0"], {"x:0": data})
-        assert time.monotonic() - start < _LOST_AFTER + 2
+        assert time.monotonic() - start < _LOST_AFTER + _PATIENCE
         assert caught.value.worker == 1
 
 

@@ -56,7 +56,7 @@ def test_a_host_that_is_cut_off_is_lost(hosts: list[Namespace], engine: str) -> 
         with pytest.raises(WorkerLost) as caught:
             run.run(["out:0"], {"n": 1 << 30})
         assert cut_off
-        assert time.monotonic() - cut_off[0] < _LOST_AFTER + 2
+        assert time.monotonic() - cut_off[0] < _LOST_AFTER + 20
     assert caught.value.code == "CFG720"
     assert "has sent nothing for" in caught.value.message
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from tests.backends.workers.threads import Threads
 pytestmark = pytest.mark.skipif(
     host_identity() == bytes(HOST_BYTES), reason="this machine has no shared memory"
 )
-SECRET = b"segments"
+# of this process: others run tests at the same time
+SECRET = os.urandom(8)
 
 
 @pytest.fixture

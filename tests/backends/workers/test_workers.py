@@ -211,7 +211,7 @@ y = Neg(r)
     [(signal.SIGKILL, "was killed"), (signal.SIGSTOP, "has sent nothing")],
 )
 def test_a_process_that_ends_or_hangs_is_named(sent: int, reason: str) -> None:
-    options = cfgraph.Processes(2, lost_after=1.5)
+    options = cfgraph.Processes(2, lost_after=3 if sent == signal.SIGSTOP else 60)
     with cfgraph.Session(graph(counting()), workers=options) as session:
         session.run(["out:0"], {"n": 3})
         pid = worker_handles(session)[1].pid
