@@ -30,6 +30,16 @@ graph = cfgraph.load(sys.argv[1])
 cfgraph.Session(graph).run(["count:0"], {"n:0": 3})
 print([name.rpartition(".")[2] for name in sys.modules if name.startswith("cfgraph.ops.families.")])
 """
+# imports every family; prints the libraries that only few kernels need
+IMPORT = """
+import sys
+from importlib import import_module
+from pkgutil import iter_modules
+from cfgraph.ops import families
+for module in iter_modules(families.__path__):
+    import_module(f"{families.__name__}.{module.name}")
+print([name for name in ("jax", "ml_dtypes", "scipy") if name in sys.modules])
+"""
 
 
 def generated_index() -> str:
@@ -61,6 +71,12 @@ def test_the_index_lists_every_op_with_its_family(update: bool) -> None:
     if update:
         INDEX.write_text(text, encoding="utf-8")
     assert INDEX.read_text(encoding="utf-8") == text
+
+
+def test_no_family_loads_a_library_for_a_few_kernels() -> None:
+    command = [sys.executable, "-c", IMPORT]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_run_loads_only_the_families_that_it_needs(fixtures: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir import dtypes
-from cfgraph.ir.dtypes import bfloat16, bool_, float16, float32, float64
+from cfgraph.ir.dtypes import DType, bfloat16, bool_, float16, float32, float64
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families.division import truncated_quotient
@@ -188,7 +188,7 @@ class Reduction(Op, abstract=True):
     ufunc: ClassVar[np.ufunc | None] = None
     is_exact: ClassVar[bool] = False  # in any order of the operations
     # on a CPU, TensorFlow rounds to these after each operation
-    narrow_types: ClassVar[tuple[Any, ...]] = ()
+    narrow_types: ClassVar[tuple[DType, ...]] = ()
 
     @classmethod
     def reduce_ufunc(cls, xp: ModuleType, value: Any, axes: tuple[int, ...], keep: bool) -> Any:
@@ -198,7 +198,7 @@ class Reduction(Op, abstract=True):
         assert cls.ufunc is not None
         if not value.size:
             return cls.kernel(xp, value, axes, keep)  # type: ignore[misc]
-        if value.dtype in cls.narrow_types:
+        if value.dtype.itemsize == 2 and DType.from_numpy(value.dtype) in cls.narrow_types:
             result = reduced_half(cls.ufunc, value, axes)
             return np.expand_dims(result, axes) if keep else result[()]
         if len(axes) == 1:
@@ -212,7 +212,7 @@ class Reduction(Op, abstract=True):
         keep = node.attr("keep_dims")
         kernel: Any = cls.kernel if xp is not np or cls.ufunc is None else cls.reduce_ufunc
         dtype = node.attrs.get("T", bool_)
-        widened = bool_ if xp is np and dtype.numpy in cls.narrow_types else dtype
+        widened = bool_ if xp is np and dtype in cls.narrow_types else dtype
         reduce = computed_in_float32(lambda value, axes: kernel(xp, value, axes, keep), widened)
         reduce_axis: Any = cls.ufunc and cls.ufunc.reduce
         is_direct = xp is np and cls.ufunc is not None and dtype not in (bfloat16, float16)
@@ -266,7 +266,7 @@ class Sum(Reduction):
     """Sum of elements across dimensions."""
 
     ufunc = np.add
-    narrow_types = (float16.numpy,)
+    narrow_types = (float16,)
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
@@ -284,7 +284,7 @@ class Prod(Reduction):
     """Product of elements across dimensions."""
 
     ufunc = np.multiply
-    narrow_types = (float16.numpy, bfloat16.numpy)
+    narrow_types = (float16, bfloat16)
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
