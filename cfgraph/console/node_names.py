@@ -142,7 +142,8 @@ class NodeNames:
         start, end = _start_and_end(base)
         graph, outputs = self.graph, self._outputs
         names = self._matches(start, end, graph, title)
-        lowered = lowered_form(graph) if title and not names else None
+        # a pass, which needs complete names, could not change such a node
+        lowered = lowered_form(graph) if title and self._short and not names else None
         if lowered is not None:
             graph, outputs, title = lowered, [lowered[x.name] for x in outputs], None
             names = self._matches(start, end, graph, title)

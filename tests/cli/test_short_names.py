@@ -145,6 +145,14 @@ def test_a_pass_needs_complete_names_unless_a_person_types_them(
     assert command("extract", scopes, "--outputs", "dense/b", "-o", output).code == 0
 
 
+def test_a_pass_is_not_advised_to_name_a_node_that_only_lowering_makes(
+    command: Command, graphs: Path, tmp_path: Path
+) -> None:
+    line = ("--outputs", "Merge_1", "-o", tmp_path / "part.pb")
+    done = command("extract", graphs / "while_functional.pb", *line, stdin=b"")
+    assert (done.code, "write the complete name" in done.err) == (2, False)
+
+
 def test_a_pipeline_needs_complete_names(command: Command, scopes: Path, tmp_path: Path) -> None:
     done = command(
         "pipeline", scopes, "--passes", "extract{outputs=dense/b}", "-o", tmp_path / "part.pb"
