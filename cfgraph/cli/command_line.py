@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise
@@ -244,7 +245,7 @@ def run(
         complete = importlib.import_module(_COMPLETION).complete
         done: int = complete(get_command(app), _COMPLETE, instruction)
         return done
-    return _run(_commands(), args, watchdog, progress)
+    return copy_context().run(_run, _commands(), args, watchdog, progress)
 
 
 @cache
@@ -262,7 +263,7 @@ def run_function(function: Callable[..., None], args: Sequence[str], name: str) 
         add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     script.command()(function)
-    return _run(get_command(script), args, None, None, name)
+    return copy_context().run(_run, get_command(script), args, None, None, name)
 
 
 def _run(

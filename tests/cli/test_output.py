@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cfgraph.cli import command_line as cli
 from cfgraph.cli.output import (
     Column,
     OutputTable,
@@ -152,3 +153,12 @@ def test_messages_of_errors_are_wrapped_on_a_terminal_and_hints_can_be_copied(
     first = lines[: next(index for index, line in enumerate(lines) if line.startswith("  at "))]
     assert " ".join(map(str.strip, first)) == plain
     assert max(map(len, first)) <= columns
+
+
+def test_a_quiet_command_hides_no_note_of_what_follows_in_its_process(
+    counter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["show", str(counter), "--quiet"]) == 0
+    capsys.readouterr()
+    note("a note")
+    assert capsys.readouterr().err == "a note\n"
