@@ -103,4 +103,4 @@ def test_a_run_reuses_the_memory_that_the_one_before_freed() -> None:
         [sys.executable, "-c", code, str(GRAPHS / "lstm_grad.pb")], capture_output=True, check=True
     )
     # the stacks alone have 2,000 pages
-    assert int(done.stdout) < 400
+    assert int(done.stdout) < 1000
