@@ -217,6 +217,7 @@ class CompiledRegionRules(RegionRules):
         if len({DeviceName.parse(node.device) for node in nodes}) > 1:
             raise region_rejected("several devices", "its nodes are not on one device")
         reasons = [reason for node in nodes if (reason := self._rejection(node)) is not None]
+        reasons = reasons or [*filter(None, map(self._list_rejection, nodes))]
         if reasons:
             named = first_names([reason.text for reason in reasons], _MOST_REASONS)
             raise RegionRejected(replace(reasons[0], text=named))
@@ -230,7 +231,7 @@ class CompiledRegionRules(RegionRules):
             return RejectionReason("fed", text, {"node": node.name})
         op = lookup(node.op)
         if op is not None and op.role:
-            return self._list_rejection(node)
+            return None
         assert self._compilation is not None
         reason = self._compilation.rejection(node)
         if reason is not None and reason.kind not in _CLUSTER_ONLY_REASONS:
@@ -243,7 +244,7 @@ class CompiledRegionRules(RegionRules):
 
     def _list_rejection(self, node: Node) -> RejectionReason | None:
         """The reason against a node that forwards a list which stays outside, or None."""
-        types = registry.output_types(node) or ()
+        types = (registry.output_types(node) or ()) if role_of(node) else ()
         if all(dtype.kind != "variant" for dtype in types) or node in self.regions.lists:
             return None
         text = f"{node.name} forwards a list that is in no cluster"
