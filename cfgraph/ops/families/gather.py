@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -286,9 +285,7 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
     # move the gathered axis next to the batch dimensions, and the dimensions between back at the
     # end
     moved = params if axis == batch else xp.moveaxis(params, axis, batch)
-    sizes = indices.shape[:batch]
-    few = xp is np and math.prod(sizes) <= _FEW_ROWS
-    rows = (_few_row_numbers if few else _row_numbers)(xp, sizes, indices.ndim)
+    rows = row_numbers(xp, indices.shape[:batch], indices.ndim)
     if xp is np:
         try:
             picked = moved[(*rows, _without_negative(indices))]
@@ -303,8 +300,13 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
     return xp.moveaxis(picked, list(moved_axes), list(range(batch, batch + between)))
 
 
-def _row_numbers(xp: ModuleType, sizes: tuple[int, ...], rank: int) -> list[Any]:
+def row_numbers(xp: ModuleType, sizes: tuple[int, ...], rank: int) -> list[Any]:
     """The index of each element along the first dimensions of indices of this rank."""
+    few = xp is np and sum(sizes) <= _FEW_ROWS
+    return (_few_row_numbers if few else _row_numbers)(xp, sizes, rank)
+
+
+def _row_numbers(xp: ModuleType, sizes: tuple[int, ...], rank: int) -> list[Any]:
     last = rank - 1
     return [xp.arange(size).reshape([-1] + [1] * (last - d)) for d, size in enumerate(sizes)]
 
