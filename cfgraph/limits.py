@@ -240,14 +240,14 @@ def out_of_memory_error(reason: str = "") -> ExecutionError:
     return ExecutionError(message, hint=hint)
 
 
-def run_interruptibly(work: Callable[[], T], abandon: Callable[[], object] = int) -> T:
+def run_interruptibly(work: Callable[[], T], abandon: Callable[[], object] | None = None) -> T:
     """The result of a library's work, in a thread with the context of this one, which waits for it.
 
     A handler of a signal runs in the main thread, between instructions of Python. While a compiler
     works there, none runs, and an exception that one raises inside of its callbacks may be lost or
     end the process. In its own thread the compiler continues after its caller has given up, and the
-    interpreter waits for it at exit: the thread of a C++ library must not end within it. It can end
-    soon by what `abandon` does, which is called then.
+    interpreter waits for it at exit: the thread of a C++ library must not end within it. `abandon`
+    is called then, to let it end soon.
 
     Raises the errors of `work`, RunTimeout at the deadline, and what a handler of a signal raises.
     """
@@ -273,7 +273,8 @@ def run_interruptibly(work: Callable[[], T], abandon: Callable[[], object] = int
             limits.check_deadline()
     except BaseException:
         _abandoned[:] = [*filter(threading.Thread.is_alive, _abandoned), thread]
-        abandon()
+        if abandon is not None:
+            abandon()
         raise
     if errors:
         raise errors.pop()  # not kept by its own frame

@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.backends.xla.deferred_checks import (
+    CallDeadline,
     DeferredCheckFailed,
     LoopGuard,
-    abandon,
     all_hold,
     guard_arguments,
     guarded_loops,
@@ -200,25 +200,36 @@ class CompiledFunction:
         """The results of the compiled function."""
         arguments = self._layout.arguments(inputs, step)
         if self._aligned is not None:
-            passed, arrays = self._aligned.acquire(arguments)
-            results = self._computed_on_host(passed)
-            self._aligned.release(arrays)
-            return results
+            if self._layout.guards == len(LoopGuard._fields):
+                return self._computed_in_time(arguments)
+            return self._computed_on_host(arguments)
         with xla_context(), self._transfer.device_scope():
             return self._call(*map(self._on_device.argument, count(), arguments))
 
-    def _computed_on_host(self, passed: Sequence[Any]) -> list[Any]:
-        """The results on the host.
+    def _computed_on_host(self, arguments: Sequence[Any]) -> list[Any]:
+        assert self._aligned is not None
+        passed, arrays = self._aligned.acquire(arguments)
+        results = [np.asarray(value) for value in self._call(*passed)]
+        self._aligned.release(arrays)
+        return results
 
-        Code that looks at the clock has its own thread: XLA reports the end of a call by a signal
-        or its deadline as an error of its own if it comes in a callback.
+    def _computed_in_time(self, arguments: list[Any]) -> list[Any]:
+        """The results on the host of code that looks at the clock.
+
+        It has its own thread: XLA reports the end of a call by a signal or its deadline as an error
+        of its own if it comes in a callback.
         """
+        position = LoopGuard._fields.index("deadline")
+        call = CallDeadline(float(arguments[position]))
+        arguments[position] = np.float64(call.deadline)
 
-        def call() -> list[Any]:
-            return [np.asarray(value) for value in self._call(*passed)]
+        def compute() -> list[Any]:
+            try:
+                return self._computed_on_host(arguments)
+            finally:
+                call.release()
 
-        has_clock = self._layout.guards == len(LoopGuard._fields)
-        return run_interruptibly(call, abandon) if has_clock else call()
+        return run_interruptibly(compute, call.abandon)
 
 
 class FunctionTrace:

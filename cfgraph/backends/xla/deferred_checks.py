@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cfgraph.limits import Limits, current_limits
+from cfgraph.limits import Limits
 
 
 class DeferredCheckFailed(Exception):
@@ -39,8 +39,8 @@ _PERIOD: Final = 256
 _LARGE_PERIOD: Final = 4
 _LARGE_ELEMENTS: Final = 10_000
 _NO_LIMIT: Final = (1 << 63) - 1
-# deadlines of calls whose callers have given up before
-_ABANDONED: Final = set[float]()
+# the deadlines of calls that run, each its own
+_CALLS: Final = dict[float, "CallDeadline"]()
 
 
 class LoopGuard(NamedTuple):
@@ -69,12 +69,30 @@ class LoopGuard(NamedTuple):
 def look_at_clock(count: Any, deadline: Any) -> tuple[Any]:
     """True before the deadline, unless the caller has given up; compiled code calls it."""
     limit = float(deadline)
-    return (np.bool_(time.monotonic() <= limit and limit not in _ABANDONED),)
+    call = _CALLS.get(limit)
+    is_abandoned = call is not None and call.is_abandoned
+    return (np.bool_(time.monotonic() <= limit and not is_abandoned),)
 
 
-def abandon() -> None:
-    """End the loops of compiled code that obey the deadline of the context."""
-    _ABANDONED.add(current_limits().deadline)
+class CallDeadline:
+    """The deadline of one call of compiled code, which ends earlier if it `is_abandoned`.
+
+    Calls of one deadline differ in the last bits of it, by which the code names its call.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self.is_abandoned = False
+        while _CALLS.setdefault(deadline, self) is not self:
+            deadline = math.nextafter(deadline, -math.inf)
+        self.deadline = deadline
+
+    def abandon(self) -> None:
+        """End the loops of the call."""
+        self.is_abandoned = True
+
+    def release(self) -> None:
+        """Forget the call, which has ended."""
+        del _CALLS[self.deadline]
 
 
 def guard_arguments(limits: Limits) -> tuple[Any, ...]:
