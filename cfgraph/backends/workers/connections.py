@@ -51,8 +51,6 @@ _SOCKET_BYTES: Final = 4 << 20
 # of connections that wait until a worker accepts them, most of which may be those of strangers
 _BACKLOG: Final = 1024
 _MAX_PARTS: Final = 256  # of one call of sendmsg
-# seconds by which a wait is longer than asked where this process was stopped
-_LATE_SECONDS: Final = 0.2
 
 
 class PeerLost(Exception):
@@ -298,7 +296,7 @@ class Mesh:
         start = time.monotonic()
         ready = self._selector.select(timeout)
         now = time.monotonic()
-        if now - start > timeout + _LATE_SECONDS:
+        if now - start > timeout + self.lost_after / 3:
             self._resumed = now
         for key, events in ready:
             peer = key.data

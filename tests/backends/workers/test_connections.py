@@ -49,10 +49,10 @@ def connected(secrets: tuple[bytes, bytes] = (SECRET, SECRET)) -> Iterator[tuple
 
 
 @contextmanager
-def raw_peer() -> Iterator[tuple[Mesh, socket.socket]]:
+def raw_peer(lost_after: float = 0.2) -> Iterator[tuple[Mesh, socket.socket]]:
     """A mesh, and the other end of its connection."""
     ours, theirs = socket.socketpair()
-    mesh = Mesh(0, SECRET, "127.0.0.1", 0.2)
+    mesh = Mesh(0, SECRET, "127.0.0.1", lost_after)
     mesh.add(1, ours)
     with closing(theirs):
         yield mesh, theirs
@@ -287,6 +287,26 @@ def test_a_worker_that_was_stopped_itself_waits_anew(monkeypatch: pytest.MonkeyP
             mesh.poll(0.05)
         mesh.require_alive(0.0)
         clock[0] += 0.25
+        with pytest.raises(PeerLost, match="worker 1 has sent nothing"):
+            mesh.require_alive(0.0)
+
+
+def test_a_worker_is_lost_though_each_wait_is_a_little_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+
+    def late(seconds: float) -> list[Any]:
+        clock[0] += seconds + 0.25
+        return []
+
+    with raw_peer(lost_after=1.0) as (mesh, _), monkeypatch.context() as patch:
+        patch.setattr(connections, "time", Mock(monotonic=lambda: clock[0]))
+        mesh._peers[1].last_read = 0.0
+        with monkeypatch.context() as wait:
+            wait.setattr(mesh._selector, "select", late)
+            for _ in range(4):
+                mesh.poll(0.05)
         with pytest.raises(PeerLost, match="worker 1 has sent nothing"):
             mesh.require_alive(0.0)
 
