@@ -18,7 +18,7 @@ from cfgraph.cli.configuration import is_configured
 from cfgraph.cli.json_output import add_member
 from cfgraph.cli.name_scopes import ELLIPSIS
 from cfgraph.cli.output import note
-from cfgraph.errors import CfgraphError, UsageError
+from cfgraph.errors import CfgraphError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import ancestors
@@ -44,6 +44,8 @@ def lowered_form(graph: Graph) -> Graph | None:
         return None
     try:
         return lowered_graph(graph)
+    except RunTimeout:
+        raise
     except CfgraphError:
         return None
 

@@ -66,7 +66,7 @@ class KernelCall:
         """Bind the kernel of a node to its attributes."""
         outputs = tuple(node.output(port) for port in range(registry.output_count(node) or 0))
         op = lookup(node.op)
-        assert op is not None
+        assert op is not None  # it is in an execution order
         return cls(node, tuple(node.inputs), outputs, bind(node, op), op.effects.stateful)
 
 
@@ -93,18 +93,22 @@ class StraightLine:
     @cached_property
     def run(self) -> Callable[..., Any]:
         """The function of the step and the arguments."""
-        program = self._program()
-        source, self._owners = program.source()
+        program, values = self._program()
+        source, owners = program.source()
         kernels: dict[str, Any] = {value.name: value.content for value in program.constants}
         kernels[_LINE] = self  # for errors: the functions on a stack are those that failed
         exec(compile(source, f"<function {self._name}>", "exec"), kernels)
         run: Callable[..., Any] = kernels[_FUNCTION]
+        self._values, self._owners = values, owners
         return run
 
-    def _program(self) -> Program:
-        """The code of the calls. No name comes from the graph, so that no file injects code."""
+    def _program(self) -> tuple[Program, dict[Output, Any]]:
+        """The code of the calls, and the variables of tensors.
+
+        No name comes from the graph, so that no file injects code.
+        """
         program = Program("step", _FUNCTION, is_whole=True)
-        values = self._values = {x.output(): program.parameter() for x in self.arguments}
+        values = {x.output(): program.parameter() for x in self.arguments}
         for call in self.calls:
             fields = ", ".join(["step"] * call.takes_step + ["{}"] * len(call.inputs))
             operands = [program.constant(call.kernel, "k"), *(values[x] for x in call.inputs)]
@@ -112,7 +116,7 @@ class StraightLine:
             program.add(f"{{}}({fields})", operands, [values[x] for x in call.outputs])
         returned = [values[output] for output in self.returned]
         program.add(f"return {', '.join(['{}'] * len(returned))}", returned)
-        return program
+        return program, values
 
     def failed(self, error: Exception) -> Node | None:
         """The node whose kernel raised an error, or None."""

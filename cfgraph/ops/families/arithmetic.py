@@ -218,7 +218,8 @@ def _safe_log(g: GradientBuilder, x: Output) -> Output:
 def _power_or_cube(x: Any, y: Any) -> Any:
     """The power of NumPy values, a cube as a product, as XLA computes it.
 
-    NumPy takes ten times as long for powers of negative numbers.
+    NumPy takes ten times as long for powers of negative numbers. The two differ in at most 2 units
+    in the last place.
     """
     return x * x * x if x.ndim and not y.ndim and y == 3 else np.power(x, y)
 

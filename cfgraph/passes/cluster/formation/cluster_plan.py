@@ -63,7 +63,7 @@ class CompilableNodes:
                 is_copied = is_cheap_constant(node)
                 (self.cheap_constants if is_copied else self.candidates)[node] = None
 
-    def form_one_cluster(self, liveness: LivenessRule, sizes: ClusterSizes) -> bool:
+    def are_one_cluster(self, liveness: LivenessRule, sizes: ClusterSizes) -> bool:
         """True if nothing can keep the candidates apart, so that no cluster needs to grow.
 
         They are then always live, in one frame and on one device, in a run of known fetches, and
@@ -363,7 +363,7 @@ def plan_clusters(
     nodes = CompilableNodes(CompilationRules(graph, liveness.frames, constraints, instances))
     position = {node: number for number, node in enumerate(liveness.frames.order)}
     growth, groups, outside = None, [[*nodes.candidates]], dict(nodes.reasons)
-    if not nodes.form_one_cluster(liveness, sizes):
+    if not nodes.are_one_cluster(liveness, sizes):
         growth = ClusterGrowth(nodes, liveness, sizes)
         groups, outside = growth.groups(position), dict(growth.reasons)
     bodies = []

@@ -24,7 +24,6 @@ from cfgraph.passes.functionalize.report import RejectionReason
 
 _DEVICE_KINDS: Final = (None, "CPU", "GPU")
 _COMPILE_ATTR: Final = "_XlaCompile"
-# types that compiled code computes with
 
 
 @dataclass(frozen=True, slots=True)
