@@ -12,11 +12,13 @@ from cfgraph.errors import RunTimeout
 _SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 
-def late(run: Callable[[float], object], is_there: Callable[[RunTimeout], object]) -> RunTimeout:
-    """The error of a run that takes its seconds, with the first ones after which it is there."""
+def timeout_error_at(
+    run: Callable[[float], object], is_expected: Callable[[RunTimeout], object]
+) -> RunTimeout:
+    """The first expected error of a run that takes its timeout, for growing timeouts."""
     for seconds in _SECONDS:
         with pytest.raises(RunTimeout) as caught:
             run(seconds)
-        if is_there(caught.value):
+        if is_expected(caught.value):
             return caught.value
     raise AssertionError(caught.value)

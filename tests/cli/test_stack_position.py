@@ -42,9 +42,9 @@ def test_another_thread_reads_the_iteration_of_a_run(engine: str, counter: Path)
                     return
 
     thread = threading.Thread(target=look)
-    gc.disable()  # the interrupt is lost in a callback of a collection, such as that of jax
     thread.start()
     try:
+        gc.disable()  # the interrupt is lost in a callback of a collection, such as that of jax
         with (
             cfgraph.limited(timeout=60),
             cfgraph.Session(cfgraph.load(counter), engine=engine) as session,

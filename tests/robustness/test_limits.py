@@ -28,7 +28,7 @@ from cfgraph.limits import (
     reserve,
     reserve_array,
 )
-from tests.late_runs import late
+from tests.late_runs import timeout_error_at
 
 COUNTER = Path(__file__).parents[2] / "fixtures" / "graphs" / "counter.pb"
 
@@ -125,7 +125,7 @@ def test_a_loop_in_a_cluster_has_a_limit_of_iterations(engine: str) -> None:
 @pytest.mark.parametrize("engine", _ENGINES)
 def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
     # the time passes in the loop or in a kernel of it, under XLA in its code, which has no node
-    error = late(
+    error = timeout_error_at(
         lambda seconds: forever(engine).run("exit0", {"x": 1.0}, timeout=seconds),
         lambda error: engine == "xla" or str(error.node).startswith("cluster_0/loop_0"),
     )

@@ -20,7 +20,7 @@ from cfgraph.runtime.program import Program
 from cfgraph.runtime.session import Session
 from tests.integrations.python_export.generated_python import source_fault
 from tests.integrations.python_export.test_decompiled import loaded, run
-from tests.late_runs import late
+from tests.late_runs import timeout_error_at
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.compiled.deep_graphs import nested_conditionals, nested_loops
 from tests.runtime.compiled.test_random_programs import assert_both_agree
@@ -86,7 +86,7 @@ def test_an_iteration_limit_holds_in_an_inner_function(effect: str) -> None:
 def test_a_deadline_ends_an_inner_function_and_names_its_iterations() -> None:
     session = Session(nested_loops(14), engine="compiled")
     session.run(["out:0"], loop_feeds(1))
-    error = late(
+    error = timeout_error_at(
         lambda seconds: session.run(["out:0"], loop_feeds(30), timeout=seconds),
         lambda error: re.fullmatch(r"(/loop\d+\[\d+\]){1,14}", str(error.frame)),
     )

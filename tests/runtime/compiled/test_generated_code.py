@@ -17,7 +17,7 @@ from cfgraph.runtime.preparation.prepare import prepare
 from cfgraph.runtime.preparation.run_config import RunConfig
 from cfgraph.runtime.session import Session
 from tests.analysis.graph_text import graph as graph_of
-from tests.late_runs import late
+from tests.late_runs import timeout_error_at
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.graphs import loop
 
@@ -107,7 +107,7 @@ def test_an_iteration_limit_is_exact() -> None:
 def test_a_deadline_ends_a_loop_and_names_its_iteration() -> None:
     session = Session(graph_of(loop()), engine="compiled")
     feeds = {"n:0": np.int32(2**31 - 1)}
-    error = late(
+    error = timeout_error_at(
         lambda seconds: session.run(["out:0"], feeds, timeout=seconds),
         lambda error: re.fullmatch(r"/\w+\[[1-9]\d*\]", str(error.frame)),
     )

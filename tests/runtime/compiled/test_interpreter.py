@@ -19,7 +19,7 @@ from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 from cfgraph.stack_position import stack_position
 from tests.command_fixtures import command
-from tests.late_runs import late
+from tests.late_runs import timeout_error_at
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.compiled.test_generated_code import counter, graph_of
 
@@ -170,7 +170,7 @@ def run_long_chain(size: int, engine: str = "auto", **limits: Any) -> None:
 
 @pytest.mark.parametrize("name", ["tokens", "auto"])
 def test_a_timeout_ends_the_run(name: str) -> None:
-    late(
+    timeout_error_at(
         lambda seconds: run_long_chain(1 << 23, name, timeout=seconds),
         lambda error: error.frame == "/",
     )

@@ -11,7 +11,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import CfgraphError
-from tests.late_runs import late
+from tests.late_runs import timeout_error_at
 
 COMPILED = MappingProxyType({"engine": "compiled"})
 
@@ -98,7 +98,7 @@ def test_the_loop_that_does_not_end_is_named(step: int, loop: str, limit: str) -
     loops = (lambda n, i, x: i < n), nested(step)
     if limit == "timeout":
         run = run_of(*loops)
-        error: CfgraphError = late(lambda seconds: run(timeout=seconds), is_named)
+        error: CfgraphError = timeout_error_at(lambda seconds: run(timeout=seconds), is_named)
     else:
         error = error_of(*loops, max_iterations=50)
     assert is_named(error)
@@ -107,7 +107,7 @@ def test_the_loop_that_does_not_end_is_named(step: int, loop: str, limit: str) -
 
 def test_a_timeout_names_the_values_near_the_deadline() -> None:
     run = run_of(lambda n, i, x: x < 2, lambda b, i, x: (i + 1, x * 1.0))
-    error = late(
+    error = timeout_error_at(
         lambda seconds: run(timeout=seconds),
         lambda error: error.loop and error.loop.iterations[0] > 10,
     )
