@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from threading import Lock
 from typing import Any, Final
@@ -91,6 +91,16 @@ def _declared_shape(node: Node) -> Shape:
     value = node.attrs.get("value")
     shape = value.shape if isinstance(value, TensorValue) else node.attrs.get("shape")
     return shape if isinstance(shape, Shape) else UNKNOWN_SHAPE
+
+
+def leave_a_core() -> AbstractContextManager[None]:
+    """Set a thread less than there are cores, for a run beside a process that needs one.
+
+    A number that is set already, by the user or for a run, stays.
+    """
+    if is_chosen_by_user() or starts_with_one_thread() or _active:
+        return nullcontext()
+    return limited_threads(max(1, _processors() - 1))
 
 
 @contextmanager

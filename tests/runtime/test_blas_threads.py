@@ -15,7 +15,7 @@ import cfgraph
 from cfgraph.blas_environment import start_with_one_thread
 from cfgraph.errors import UsageError
 from cfgraph.runtime import blas_threads
-from cfgraph.runtime.blas_threads import limited_threads
+from cfgraph.runtime.blas_threads import leave_a_core, limited_threads
 from tests.shell import run
 
 VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS")
@@ -193,3 +193,17 @@ def test_the_command_rejects_other_numbers(tmp_path: Path) -> None:
     done = run(command, tmp_path)
     assert done.returncode == 2
     assert "blas_threads must be a positive number or auto" in done.stderr
+
+
+def test_a_run_beside_a_busy_process_leaves_it_a_core(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blas_threads, "_processors", lambda: 4)
+    with leave_a_core():
+        assert library.threads == 3
+    assert library.threads == 7
+    with limited_threads(2), leave_a_core():
+        assert library.threads == 2
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
+    with leave_a_core():
+        assert library.threads == 7

@@ -24,6 +24,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -43,6 +44,7 @@ from cfgraph.ir.units import format_duration
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import is_product, lookup
+from cfgraph.runtime.blas_threads import leave_a_core
 from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
@@ -218,6 +220,12 @@ class RepeatedRun:
         """True if the next run may compile."""
         return self.phase is Phase.TRIAL and self.compiling.count < _MAX_COMPILING_RUNS
 
+    @property
+    def _is_beside_compiler(self) -> bool:
+        """True if something is planned or compiled, or the next run starts a compilation."""
+        is_first = self.phase is Phase.TRIAL and not self.compiling.count
+        return is_first or self.phase is Phase.COMPILING
+
     def run(self, work: Callable[[], None], clusters: ClusterRunner | None) -> None:
         """Run once, and count the run: one of XLA, with its clusters, or of generated code."""
         signatures = None if clusters is None else clusters.signatures
@@ -225,7 +233,8 @@ class RepeatedRun:
             signatures.start_run(may_compile=self.may_compile)
         start = clock()
         try:
-            work()
+            with leave_a_core() if self._is_beside_compiler else nullcontext():
+                work()
         finally:
             if signatures is not None and signatures.failed:
                 self.reject(signatures.failed)

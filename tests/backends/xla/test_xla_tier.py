@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from threading import Thread
 from typing import Any
@@ -213,6 +215,23 @@ def test_time_in_generated_code_pays_for_a_compilation(monkeypatch: pytest.Monke
     run.advance()
     assert run.uses_tier
     assert run.may_compile
+
+
+def test_runs_beside_a_compilation_leave_it_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, phases = RepeatedRun(1.0, start_plan=planned), list[Phase]()
+
+    @contextmanager
+    def recorded() -> Iterator[None]:
+        phases.append(run.phase)
+        yield
+
+    monkeypatch.setattr(xla_tier, "leave_a_core", recorded)
+    for phase in (Phase.GENERATED, Phase.COMPILING, Phase.TRIAL):
+        run.phase = phase
+        run.run(lambda: None, None)
+    run.compiling.add(1.0)
+    run.run(lambda: None, None)
+    assert phases == [Phase.COMPILING, Phase.TRIAL]
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.89, Phase.XLA), (0.91, Phase.REJECTED)])
