@@ -99,7 +99,8 @@ class Session:
     and `report` then describe the run that ended last.
 
     `blas_threads` sets the number of threads of the BLAS library during each run, `auto` by the
-    size of the products in it. The default leaves it unchanged. It is restored after the run.
+    size of the products in it. The default leaves it unchanged, but for one less while XLA compiles
+    beside a run. It is restored after the run.
 
     With `workers`, a `Processes` or a `Ray`, the devices are divided among worker processes, which
     hold the variables. They start with the first run, and end with `close` or at the end of a
