@@ -221,7 +221,7 @@ class RepeatedRun:
         return self.phase is Phase.TRIAL and self.compiling.count < _MAX_COMPILING_RUNS
 
     @property
-    def _is_beside_compiler(self) -> bool:
+    def _leaves_a_core(self) -> bool:
         """True if something is planned or compiled, or the next run starts a compilation."""
         is_first = self.phase is Phase.TRIAL and not self.compiling.count
         return is_first or self.phase is Phase.COMPILING
@@ -233,7 +233,7 @@ class RepeatedRun:
             signatures.start_run(may_compile=self.may_compile)
         start = clock()
         try:
-            with leave_a_core() if self._is_beside_compiler else nullcontext():
+            with leave_a_core() if self._leaves_a_core else nullcontext():
                 work()
         finally:
             if signatures is not None and signatures.failed:
