@@ -25,7 +25,7 @@ WAYS = """
 24   36     jit=numpy
 64    .     jit=xla
 24    0     regions=numpy
-80    .     regions=xla
+80    0     regions=xla
 36    .     optimize compiled
 72    .     optimize* tokens
 120    .     freeze auto
