@@ -15,8 +15,7 @@ MOST = {
     "fetches_of_run": (5, 1),
     "devices_of_partition": (4, 6),
     "ys_of_gradients": (3, 3),
-    # not lowered: 20 returns decide that a cluster contains it, 13 write and read that cluster
-    "while_by_xla": (5, 16),
+    "while_by_xla": (5, 9),
 }
 
 

@@ -20,7 +20,6 @@ from benchmarks.converters.conversion import isolated, to_lite
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.registry import output_count
 from cfgraph.ir.shapes import Shape
 from tests.ops.harness import Case, all_cases
 
@@ -90,8 +89,7 @@ def _graph(case: Case, fed: Sequence[int]) -> tuple[bytes, list[str], list[str]]
         inputs.append(graph.add(op, name=f"x{slot}", attrs=attrs))
     node = graph.add(case.op, *inputs, name="op", attrs=case.attrs)
     outputs = [
-        graph.add("Identity", node.output(port), name=f"y{port}").name
-        for port in range(output_count(node) or 0)
+        graph.add("Identity", tensor, name=f"y{tensor.port}").name for tensor in node.outputs
     ]
     return cfgraph.dumps(graph), [f"x{slot}:0" for slot in fed], [f"{name}:0" for name in outputs]
 

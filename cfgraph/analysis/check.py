@@ -27,7 +27,6 @@ from cfgraph.analysis.verify.context import Signatures
 from cfgraph.analysis.verify.function_rules import BodyGraph, body_graph
 from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import InvalidInput
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import name_list
 from cfgraph.ir.node import split_tensor_name
@@ -93,7 +92,7 @@ def _fetched_endpoint(graph: Graph, name: str) -> Output | Node:
     node = graph[base]
     if name.startswith("^"):
         return node
-    return node if not port and registry.output_count(node) == 0 else graph.tensor(name)
+    return node if not port and node.output_count == 0 else graph.tensor(name)
 
 
 def report_load_error(error: InvalidInput) -> CheckReport:

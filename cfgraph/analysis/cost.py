@@ -14,7 +14,6 @@ from math import prod
 from typing import Final
 
 from cfgraph.analysis.loops.frame import Frame, Frames
-from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
@@ -170,8 +169,8 @@ class CostEstimates:
 def _types(node: Node, count: int) -> Sequence[DType | None]:
     """Types of the outputs of a node, with None for each unknown type."""
     if count == 1:
-        return (registry.output_dtype(node, 0),)
-    types = registry.output_types(node) or ()
+        return (node.output().dtype,)
+    types = node.output_types or ()
     return (*types, *[None] * (count - len(types)))
 
 

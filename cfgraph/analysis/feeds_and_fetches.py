@@ -13,7 +13,6 @@ from typing import Final
 
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import UsageError
-from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import node_name, split_tensor_name
@@ -71,7 +70,7 @@ def expected_types(tensor: Output) -> set[DType]:
     """The types that the readers of a tensor expect."""
     types = set[DType]()
     for use in tensor.node.readers(tensor.port):
-        expected = registry.input_types(use.node) or ()
+        expected = use.node.input_types or ()
         if use.slot < len(expected):
             types.add(expected[use.slot].base)
     return types

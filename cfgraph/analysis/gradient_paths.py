@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.resource_handles import is_same_variable, is_variable, variable_of_handle
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import downstream
 from cfgraph.ops.opdef.gradient_api import no_gradient
@@ -147,7 +146,7 @@ def format_path(nodes: Collection[Node]) -> str:
 
 def carries_gradient(x: Output) -> bool:
     """True for a tensor whose type has gradients."""
-    dtype = registry.output_dtype(*x)
+    dtype = x.dtype
     return dtype is not None and dtype.is_differentiable
 
 
@@ -203,7 +202,7 @@ def _readers(tensor: Output) -> Iterator[Node]:
 
 
 def _outputs(node: Node) -> list[Output]:
-    return [node.output(port) for port in range(registry.output_count(node) or 0)]
+    return node.outputs
 
 
 def _stops(node: Node, stopped: Collection[Node]) -> bool:
@@ -330,10 +329,7 @@ class ActivityAnalysis:
         """Mark the outputs of clones as active if the original outputs are."""
         self.stops |= {clone for node, clone in clones.items() if node in self.stops}
         for node, clone in clones.items():
-            ports = range(registry.output_count(node) or 0)
-            self.mark_active(
-                clone.output(port) for port in ports if self.is_active(node.output(port))
-            )
+            self.mark_active(clone.output(x.port) for x in node.outputs if self.is_active(x))
 
     def _descendants(self, xs: Iterable[Output]) -> set[Output]:
         """The xs and all tensors that depend on one."""
@@ -341,11 +337,10 @@ class ActivityAnalysis:
         todo = list(reached)
         visited: set[Node] = set(self.stops)
         seen: set[int] = set()
-        counts = registry.output_count
         readers_of: dict[Node, dict[int, list[Node]]] = {}
         while todo:
             source, port = todo.pop()
-            if counts(source) == 1:
+            if source.output_count == 1:
                 readers = [reader for reader, slot in source.uses if slot >= 0]
             else:
                 if source not in readers_of:
@@ -362,12 +357,10 @@ class ActivityAnalysis:
                 visited.add(node)
                 if stops_gradients(node.op):
                     continue
-                count = counts(node)
-                if count is None:
+                if node.output_count is None:
                     new = _outputs_read_of_unknown_op(node)
                 else:
-                    outputs = [node.output(port) for port in range(count)]
-                    new = [x for x in outputs if carries_gradient(x) and x not in reached]
+                    new = [x for x in node.outputs if carries_gradient(x) and x not in reached]
                 reached.update(new)
                 todo += new
         return reached

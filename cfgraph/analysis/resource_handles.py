@@ -10,7 +10,6 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output, Use
 from cfgraph.ir.names import decode_key
-from cfgraph.ir.registry import output_count
 from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.functional import FunctionalOp
@@ -127,7 +126,7 @@ def forwarded_outputs(node: Node, slot: int) -> list[Output]:
     """The outputs that may be an input of a node, unchanged."""
     role = role_of(node)
     if role in FORWARDING_ROLES and (slot == 0 or role is Role.MERGE):
-        count = output_count(node) or 0
+        count = node.output_count or 0
         return [node.output(port) for port in range(count if role is Role.SWITCH else 1)]
     return [node.output(slot)] if is_identity(node) else []
 

@@ -12,7 +12,6 @@ from functools import reduce
 from operator import and_, or_
 
 from cfgraph.analysis.effects import EffectAnalysis
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.op import Op, lookup, may_write
 
@@ -96,6 +95,4 @@ def _has_lasting_effect(node: Node, effects: EffectAnalysis) -> bool:
     op = lookup(node.op)
     if op is None or op.placement.swap_role or not may_write(node):
         return False
-    return registry.output_count(node) == 0 or any(
-        access.writes for access in effects.accesses([node])
-    )
+    return node.output_count == 0 or any(access.writes for access in effects.accesses([node]))

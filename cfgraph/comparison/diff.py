@@ -315,7 +315,7 @@ def _extra_changes(a: bytes, b: bytes) -> Iterator[Change]:
 def is_default_attr(node: Node, key: str, value: Any) -> bool:
     """Return true for the default value of an attribute."""
     try:
-        return attrs_equal(registry.default_attr(node, key), value)
+        return attrs_equal(registry.default_attr(node.name, node.op, key), value)
     except InvalidInput:
         return False
 

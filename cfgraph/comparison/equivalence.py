@@ -40,7 +40,6 @@ from cfgraph.comparison.variable_pairs import (
     read_variables,
 )
 from cfgraph.errors import CfgraphError, RunTimeout, UsageError
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.role import Role
@@ -266,7 +265,7 @@ def has_output(graph: Graph, name: str) -> bool:
     """Return true if a graph has a tensor."""
     base, port = split_tensor_name(name)
     node = graph.nodes.get(base)
-    count = None if node is None else registry.output_count(node)
+    count = None if node is None else node.output_count
     return node is not None and (count is None or (port or 0) < count)
 
 

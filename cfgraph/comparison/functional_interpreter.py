@@ -14,7 +14,6 @@ import numpy as np
 
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
@@ -206,7 +205,7 @@ class _FunctionalInterpreter:
 
 def _has_values(node: Node, values: OutputValues) -> bool:
     """Return true if all outputs of a node have values (arguments and feeds)."""
-    count = registry.output_count(node) or 1
+    count = node.output_count or 1
     return all(node.output(port) in values for port in range(count))
 
 
@@ -219,7 +218,7 @@ def _run_kernel(
     result = (
         op.prepare(node, np)(step, *inputs) if op.effects.stateful else op.bind(node, np)(*inputs)
     )
-    count = registry.output_count(node)
+    count = node.output_count
     if count == 0:
         return ()
     return (result,) if count == 1 else tuple(result)

@@ -85,7 +85,7 @@ class OutputPorts:
     def count(self, node: Node) -> int | None:
         """The number of outputs of a node, also of a function call, or None if unknown."""
         if node.op not in self.library:
-            return registry.output_count(node)
+            return node.output_count
         try:
             return sum(count for _, _, count in self._spans(node))
         except InvalidInput:  # an attribute that counts outputs is missing

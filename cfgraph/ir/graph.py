@@ -113,7 +113,7 @@ class Graph(Pictured):
             message = f"{name!r} names an operation, not a tensor"
             raise UsageError(message, hint=f"write {base!r} or {base + ':0'!r}")
         node = self[base]
-        count = registry.output_count(node)
+        count = node.output_count
         if count is not None and port >= count:
             if count == 0:
                 message = f"{base!r} ({node.op}) has no outputs"

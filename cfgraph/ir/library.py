@@ -280,7 +280,7 @@ def edit_function(graph: Graph, name: str) -> Iterator[Graph]:
 
 
 def _is_stand_in(node: Node, arguments: Mapping[Output, str]) -> bool:
-    count = registry.output_count(node)
+    count = node.output_count
     return count is not None and all(Output(node, port) in arguments for port in range(count))
 
 

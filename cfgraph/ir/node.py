@@ -27,7 +27,7 @@ class Output(NamedTuple):
     @property
     def dtype(self) -> DType | None:
         """The element type, or None if the op is unknown."""
-        return registry.output_dtype(self.node, self.port)
+        return registry.output_dtype(self.node.op, self.node.attrs, self.port)
 
     def __repr__(self) -> str:
         return self.name
@@ -103,7 +103,7 @@ class Node(Displayed):
         try:
             return self.attrs[key]
         except KeyError:
-            return registry.default_attr(self, key)
+            return registry.default_attr(self.name, self.op, key)
 
     def readers(self, port: int) -> list[Use]:
         """The uses of one output, in order of creation."""
@@ -112,9 +112,29 @@ class Node(Displayed):
         ]
 
     @property
+    def input_types(self) -> list[DType] | None:
+        """The types that its op expects of the inputs; None if it or an attribute is unknown."""
+        return registry.input_types(self.op, self.attrs)
+
+    @property
+    def output_types(self) -> list[DType] | None:
+        """The types of the outputs; None if the op or an attribute is unknown."""
+        return registry.output_types(self.op, self.attrs)
+
+    @property
+    def output_count(self) -> int | None:
+        """The number of outputs; None if the op or an attribute is unknown."""
+        return registry.output_count(self.op, self.attrs)
+
+    @property
+    def outputs(self) -> list[Output]:
+        """The outputs; none if their number is unknown."""
+        return [make_pair(Output, (self, port)) for port in range(self.output_count or 0)]
+
+    @property
     def assumed_output_count(self) -> int:
         """The number of outputs or, if the op is unknown, of those that are read."""
-        count = registry.output_count(self)
+        count = self.output_count
         if count is None:
             read = [use.node.inputs[use.slot].port for use in self.uses if use.slot >= 0]
             return min(max(read, default=-1) + 1, MAX_COUNT)

@@ -17,14 +17,6 @@ if TYPE_CHECKING:
     from cfgraph.ir.signature import AttrDef, Signature
 
 
-class Instance(Protocol):
-    """An instance of an op, such as a node."""
-
-    name: str
-    op: str
-    attrs: Mapping[str, Any]
-
-
 class TypedTensor(Protocol):
     """A tensor that is an input of a new node."""
 
@@ -209,66 +201,66 @@ def is_declared_as(name: str, signature: FunctionDefinition) -> bool:
     return _definitions.of_files.get(name) == signature
 
 
-def default_attr(node: Instance, key: str) -> Any:
-    """The default of an attribute. Raises InvalidInput if there is none."""
-    definition = lookup(node.op)
+def default_attr(name: str, op: str, key: str) -> Any:
+    """The default of an attribute of a node. Raises InvalidInput if there is none."""
+    definition = lookup(op)
     attr = definition.parsed().attrs.get(key) if definition else None
     if attr is None or not attr.has_default:
         message = f"attribute {key!r} is missing"
-        raise InvalidInput(message, node=node.name, code="CFG110")
+        raise InvalidInput(message, node=name, code="CFG110")
     return attr.default
 
 
-def output_types(node: Instance) -> list[DType] | None:
-    """The types of a node's outputs, or None if its op or an attribute is unknown."""
-    definition = lookup(node.op)
+def output_types(op: str, attrs: Mapping[str, Any]) -> list[DType] | None:
+    """The types of the outputs of an op, or None if it or an attribute is unknown."""
+    definition = lookup(op)
     if definition is None:
         return None
     try:
-        types: list[DType] = definition.parsed().output_types(node.attrs)
+        types: list[DType] = definition.parsed().output_types(attrs)
     except ValueError:
         return None
     return types
 
 
-def input_types(node: Instance) -> list[DType] | None:
-    """The types that a node expects of its inputs, or None if its op or an attribute is unknown."""
-    definition = lookup(node.op)
+def input_types(op: str, attrs: Mapping[str, Any]) -> list[DType] | None:
+    """The types that an op expects of its inputs, or None if it or an attribute is unknown."""
+    definition = lookup(op)
     if definition is None:
         return None
     try:
-        types: list[DType] = definition.parsed().input_types(node.attrs)
+        types: list[DType] = definition.parsed().input_types(attrs)
     except ValueError:
         return None
     return types
 
 
-def output_count(node: Instance) -> int | None:
-    """The number of a node's outputs, or None if its op is unknown."""
-    count = _output_counts[node.op]
-    definition = lookup(node.op) if count is None else None
+def output_count(op: str, attrs: Mapping[str, Any]) -> int | None:
+    """The number of outputs of an op, or None if it or an attribute is unknown."""
+    count = _output_counts[op]
+    definition = lookup(op) if count is None else None
     if definition is None:
         return count
     try:
-        counted: int = definition.parsed().output_count(node.attrs)
+        counted: int = definition.parsed().output_count(attrs)
     except ValueError:
         return None
     return counted
 
 
-def output_dtype(node: Instance, port: int) -> DType | None:
-    """The type of one output, or None if it is unknown."""
-    single = _single_output_types[node.op]
+def output_dtype(op: str, attrs: Mapping[str, Any], port: int) -> DType | None:
+    """The type of one output of an op, or None if it is unknown."""
+    single = _single_output_types[op]
     if port < len(single):
         declaration = single[port]
-        dtype = node.attrs.get(declaration) if type(declaration) is str else declaration
+        dtype = attrs.get(declaration) if type(declaration) is str else declaration
         if type(dtype) is DType:
             return dtype
-    definition = lookup(node.op)
+    definition = lookup(op)
     if definition is None:
         return None
     try:
-        declared: DType | None = definition.parsed().output_type(port, node.attrs)
+        declared: DType | None = definition.parsed().output_type(port, attrs)
     except ValueError:
         return None
     return declared

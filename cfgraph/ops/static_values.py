@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
@@ -107,7 +106,7 @@ def _fill_unknown(
     op: type[Op], node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue]
 ) -> Sequence[StaticValue]:
     """Replace unknown small inputs of an element-preserving op by arrays without known elements."""
-    dtype = registry.output_types(node) or []
+    dtype = node.output_types or []
     moved = _preserved_slots(op, node)
     return [
         _unknown_elements(shape, dtype[0].numpy) if value is None and slot in moved else value
@@ -153,7 +152,7 @@ def _is_foldable(op: type[Op], node: Node, outputs: Sequence[Shape]) -> bool:
         return False
     if any(shape.elements is None or shape.elements > _LARGEST_RESULT for shape in outputs):
         return False
-    types = registry.output_types(node)
+    types = node.output_types
     return bool(types) and all(t.kind in ("int", "uint", "bool") for t in types or ())
 
 

@@ -28,7 +28,7 @@ from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.library import remove_uncalled_functions
 from cfgraph.ir.names import first_names, name_list
 from cfgraph.ir.node import node_name
-from cfgraph.ir.registry import ROLES, output_count
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, is_partitioned, reachable
 from cfgraph.limits import check_deadline
@@ -175,8 +175,7 @@ class ExtractionPlan:
                 continue
             for use in tensor.node.readers(tensor.port):
                 if self.frames.of_outputs[use.node] is self.frame:
-                    ports = range(output_count(use.node) or 0)
-                    queue += [use.node.output(port) for port in reversed(ports)]
+                    queue += reversed(use.node.outputs)
 
     def _loop_merges(self, merges: Iterable[Node]) -> list[Node]:
         """Return the Merges that an iteration starts with."""

@@ -21,7 +21,6 @@ from cfgraph.ir.function_graph import instantiate, is_polymorphic
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, copy_graph, remove_uncalled_functions, with_body
-from cfgraph.ir.registry import output_count
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.printing import FaultyNode
@@ -92,7 +91,7 @@ def _replace(graph: Graph, node: Node, finding: Finding, fetches: Collection[Out
         return
     read = [use.node.inputs[use.slot] for use in node.uses if use.slot >= 0]
     read += [tensor for tensor in fetches if tensor.node is node]
-    count = max(output_count(node) or 0, *(tensor.port + 1 for tensor in read), 0)
+    count = max(node.output_count or 0, *(tensor.port + 1 for tensor in read), 0)
     inputs = [tensor.dtype or float32 for tensor in node.inputs]
     outputs = [_output_type(node.output(port)) for port in range(count)]
     attrs: dict[str, Any] = {"Tin": tuple(inputs), "Tout": tuple(outputs)}

@@ -13,7 +13,6 @@ from cfgraph.analysis.loops.while_loop import final_exit
 from cfgraph.analysis.summary import function_results, node_outputs, sinks, without_io_nodes
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import UsageError
-from cfgraph.ir import registry
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import calls_of
@@ -98,7 +97,7 @@ class Fetches:
                 hint = f"outputs of the signature: {outputs}; {error.hint}"
             error.hint = hint or error.hint
             node = self.graph.nodes.get(error.node or "")
-            if node is not None and registry.output_count(node) == 0:
+            if node is not None and node.output_count == 0:
                 error.hint = f"run it with --target {node.name}, or first with --init {node.name}"
             raise
 

@@ -24,7 +24,6 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.errors import CfgraphError, Unsupported
-from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.limits import Limits, check_deadline, current_limits
@@ -64,7 +63,7 @@ class KernelCall:
     @classmethod
     def from_node(cls, node: Node, bind: KernelBinder) -> KernelCall:
         """Bind the kernel of a node to its attributes."""
-        outputs = tuple(node.output(port) for port in range(registry.output_count(node) or 0))
+        outputs = tuple(node.outputs)
         op = lookup(node.op)
         assert op is not None  # it is in an execution order
         return cls(node, tuple(node.inputs), outputs, bind(node, op), op.effects.stateful)

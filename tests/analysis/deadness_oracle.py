@@ -12,7 +12,6 @@ from itertools import combinations
 from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
@@ -41,8 +40,7 @@ def token_sources(graph: Graph) -> Iterator[TokenSource]:
     for node in graph:
         if role_of(node) is not Role.NEXT_ITERATION:
             yield node
-            for port in range(registry.output_count(node) or 0):
-                yield Output(node, port)
+            yield from node.outputs
 
 
 def seen_in_tables(graph: Graph) -> ObservedLiveness:

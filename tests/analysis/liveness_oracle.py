@@ -14,7 +14,6 @@ from typing import Final
 
 from cfgraph.analysis.loops.frame import Frame
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
@@ -152,7 +151,7 @@ class _Run:
 
     def ports(self, node: Node) -> range:
         """The outputs of a node; of an unknown op, those that are read."""
-        count = registry.output_count(node)
+        count = node.output_count
         if count is None:
             read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
             count = max(read, default=-1) + 1

@@ -8,7 +8,6 @@ import pytest
 
 import cfgraph
 from cfgraph.analysis.effects import EffectAnalysis
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import ancestors
@@ -33,7 +32,7 @@ def required(graph: Graph, members: dict[str, tuple[str, ...]], before: Graph) -
         lasting = {access.name for access in effects.accesses([node]) if access.origin is None}
         is_stack = op is not None and op.placement.swap_role
         own[node.name] = set() if is_stack else lasting
-        if op is not None and op.effects.stateful and not registry.output_count(node):
+        if op is not None and op.effects.stateful and not node.output_count:
             own[node.name].add(node.name)
     found = {}
     for node in graph:

@@ -28,7 +28,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
@@ -87,7 +86,7 @@ def float_outputs(item: Case) -> list[int]:
 @cache
 def output_types(item: Case) -> Sequence[DType]:
     """The types of all outputs."""
-    return registry.output_types(node_of(item)) or []
+    return node_of(item).output_types or []
 
 
 def is_ours(item: Case, ys: Sequence[int]) -> bool:

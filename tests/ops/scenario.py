@@ -16,7 +16,6 @@ import numpy as np
 
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output, Versions
-from cfgraph.ir.registry import input_types, output_dtype
 from cfgraph.ir.serde.graph_def import graph_to_bytes
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.op import lookup
@@ -148,7 +147,7 @@ class Kernels:
 
     def _fire(self, node: Node, values: dict[Output, Any]) -> None:
         op = lookup(node.op)
-        wants = input_types(node)
+        wants = node.input_types
         assert op is not None
         assert wants is not None
         inputs = [
@@ -172,7 +171,7 @@ class Kernels:
         shapes = op.shape(InferenceContext(node, known, lambda slot: _constant(node, slot)))
         assert len(shapes) == len(outputs), f"{node.op}: {len(shapes)} shapes"
         for port, (value, shape) in enumerate(zip(outputs, shapes, strict=True)):
-            dtype = output_dtype(node, port)
+            dtype = node.output(port).dtype
             assert dtype is not None
             self.shapes[Output(node, port)] = shape
             if isinstance(value, np.ndarray | np.generic):

@@ -114,7 +114,7 @@ def test_outputs_are_as_signature_and_shape_function_say(cases: list[Case]) -> N
 
 
 def assert_declared_types(item: Case, outputs: list[Any]) -> None:
-    types = registry.output_types(harness.node_of(item))
+    types = harness.node_of(item).output_types
     assert types is not None
     assert len(outputs) == len(types)
     for output, dtype in zip(outputs, types, strict=True):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import cfgraph.ops
-from cfgraph.ir import registry
 from cfgraph.ir.files import loads
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
@@ -35,7 +34,7 @@ def test_no_graph_that_runs_has_errors(every: int) -> None:
 
 def is_handle(node: Node, port: int) -> bool:
     """TensorFlow calls a handle a pair of strings, which it has not been for long."""
-    dtype = registry.output_dtype(node, port)
+    dtype = node.output(port).dtype
     return dtype is None or dtype.is_object
 
 

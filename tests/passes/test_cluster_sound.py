@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.passes.cluster.formation.report import Clustering
@@ -31,8 +30,8 @@ class ClusteredTables(Tables):
 
     def run(self, node: Node) -> None:
         super().run(node)
-        for port in range(1, registry.output_count(node) or 0):
-            self.of.setdefault(Output(node, port), self.of[Output(node, CONTROL)])
+        for output in node.outputs[1:]:
+            self.of.setdefault(output, self.of[Output(node, CONTROL)])
 
     def value(self, output: Output) -> dict[int, int]:
         old = self.old.get(output)
@@ -47,12 +46,11 @@ def surviving_outputs(
         (name,) = report.names.get(node.name, (node.name,))
         if name in after:
             yield Output(node, CONTROL), Output(after[name], CONTROL)
-        for port in range(registry.output_count(node) or 0):
-            old = Output(node, port)
+        for old in node.outputs:
             if old.name in report.names:
                 yield old, after.tensor(report.names[old.name][0])
             elif node.name in after and node.name not in report.names:
-                yield old, Output(after[node.name], port)
+                yield old, Output(after[node.name], old.port)
 
 
 def clustered(graph: Graph, **options: Any) -> tuple[Graph, Clustering]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Output
 from cfgraph.passes.cluster.formation.report import Clustering
 from tests.analysis.assignments import Tables
@@ -29,17 +28,16 @@ def still_there(before: Graph, after: Graph, report: Clustering) -> Iterator[tup
     for node in before:
         if node.name not in report.names and node.name in after:
             yield Output(node, CONTROL), Output(after[node.name], CONTROL)
-        for port in range(registry.output_count(node) or 0):
-            old = Output(node, port)
+        for old in node.outputs:
             if old.name in report.names:
                 yield old, after.tensor(report.names[old.name][0])
-            elif node.name not in report.names and _has(after, node.name, port):
-                yield old, Output(after[node.name], port)
+            elif node.name not in report.names and _has(after, node.name, old.port):
+                yield old, Output(after[node.name], old.port)
 
 
 def _has(graph: Graph, name: str, port: int) -> bool:
     """Return true for an output that remains; the unread index of a Merge does not."""
-    return name in graph and port < (registry.output_count(graph[name]) or 0)
+    return name in graph and port < (graph[name].output_count or 0)
 
 
 @pytest.mark.parametrize("mode", PROVEN)

@@ -13,7 +13,6 @@ import pytest
 import cfgraph
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
@@ -41,7 +40,7 @@ def comparable(before: Graph, after: Graph) -> list[str]:
         for node in before
         if node.name in after
         and node not in undefined
-        and registry.output_count(node)
+        and node.output_count
         and found.of_outputs[node] is found.root
         and remaining.of_outputs[after[node.name]] is remaining.root
     ]

@@ -9,7 +9,6 @@ import pytest
 
 import cfgraph
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from tests.analysis.random_graphs import random_graph
@@ -60,8 +59,8 @@ def root_tensors(graph: Graph) -> list[str]:
     """Return all tensors outside of loops."""
     loop_frames = frames(graph)
     return [
-        f"{node.name}:{port}"
+        tensor.name
         for node in graph
         if loop_frames.of_outputs[node] is loop_frames.root
-        for port in range(registry.output_count(node) or 0)
+        for tensor in node.outputs
     ]

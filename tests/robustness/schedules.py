@@ -21,7 +21,6 @@ import cfgraph
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import CfgraphError
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from tests.analysis.random_graphs import RECIPES, random_graph
@@ -120,10 +119,10 @@ def _random_graph(kind: str) -> Callable[[random.Random], Program]:
         graph = generated.graph
         found = frames(graph)
         fetches = tuple(
-            f"{node.name}:{port}"
+            tensor.name
             for node in graph
             if found.of_outputs[node] is found.root
-            for port in range(registry.output_count(node) or 0)
+            for tensor in node.outputs
         )
         return Program(graph, generated.feeds(rng), fetches)
 

@@ -25,7 +25,6 @@ from cfgraph.analysis.deadness.recurrences import ExitConditions, Recurrences
 from cfgraph.analysis.deadness.solver import Solver
 from cfgraph.analysis.loops.frame import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SWITCH, Role
@@ -256,12 +255,12 @@ class TransferFunctions:
 
     def _switch(self, node: Node, runs: int) -> bool:
         """One output is live: the one that the Boolean or the index selects."""
-        count = registry.output_count(node)
+        count = node.output_count
         last = (2 if count is None else count) - 1
         selector = node.inputs[1]
         if last == 0:
             return self._set_port(Output(node, 0), runs)
-        if registry.input_types(node) and selector.dtype is not None and selector.dtype.is_integer:
+        if node.input_types and selector.dtype is not None and selector.dtype.is_integer:
             taken = [self.values.equals(selector, branch, node) for branch in range(last)]
         else:
             taken = [-self.values.truth(selector, node)]

@@ -20,7 +20,6 @@ from typing import Final
 from cfgraph.analysis.loops.alternatives import Alternatives, whole
 from cfgraph.analysis.loops.branch_decisions import BranchDecision, BranchTest, PathCondition
 from cfgraph.analysis.loops.frame import Frames
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import (
@@ -97,7 +96,7 @@ class PathConditions:
 
     def decision(self, x: Output) -> BranchDecision:
         """The decision of the Switch that outputs a tensor."""
-        branches = registry.output_count(x.node) or 2
+        branches = x.node.output_count or 2
         return BranchDecision(*self.branch(x.node.inputs[1], x.port, branches), x)
 
     def branch(self, pred: Output, port: int = 1, branches: int = 2) -> tuple[BranchTest, int]:

@@ -19,7 +19,6 @@ from cfgraph.backends.gpu.stream import GpuStream, fatal_error
 from cfgraph.backends.xla.jax_library import load_jax
 from cfgraph.backends.xla.transfer import DlpackTransfer
 from cfgraph.errors import Unsupported
-from cfgraph.ir import registry
 from cfgraph.ir.dtypes import bfloat16
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
@@ -43,7 +42,7 @@ def bind_on_gpu(node: Node, op: type[Op], xp: ModuleType) -> Kernel:
     kernel = op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)
     if kernel in _UFUNCS:
         kernel = getattr(xp, _UFUNCS[kernel])
-    types = registry.output_types(node) or []
+    types = node.output_types or []
     if bfloat16 not in types:
         return kernel
     dtypes = [bfloat16.numpy if dtype is bfloat16 else None for dtype in types]

@@ -18,7 +18,6 @@ from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.backends.gpu.kernels import GpuTarget, bind_on_gpu, undo_of_effects
 from cfgraph.backends.gpu.stream import SMALL_COPY, GpuStream, fatal_error
 from cfgraph.errors import Unsupported
-from cfgraph.ir import registry
 from cfgraph.ir.devices import is_gpu, short_device_name
 from cfgraph.ir.dtypes import DType, int32, variant
 from cfgraph.ir.graph import Node, Output
@@ -262,8 +261,8 @@ class _GpuBinding:
     def _runs_on_gpu(self, plan: NodePlan) -> bool:
         """True if the GPU supports all dtypes of a node."""
         types = [
-            *(registry.input_types(plan.node) or ()),
-            *(registry.output_types(plan.node) or ()),
+            *(plan.node.input_types or ()),
+            *(plan.node.output_types or ()),
         ]
         return all(dtype.is_object or dtype.is_ref or self._is_supported(dtype) for dtype in types)
 
@@ -291,7 +290,7 @@ class _GpuBinding:
         kernel = plan.kernel
         if all_host and all(map(self.placement.is_host, _outputs(plan))):
             # variants, and variables, may hold arrays of the GPU
-            if not op.effects.stateful and variant not in (registry.input_types(node) or []):
+            if not op.effects.stateful and variant not in (node.input_types or []):
                 return kernel
         else:
             try:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.resource_handles import stacks
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import AbstractTensor, Shape
@@ -70,14 +69,14 @@ def _inspected_inputs(plan: NodePlan) -> Sequence[Output]:
 
 def _is_opaque(node: Node) -> bool:
     """True for a node that handles a resource, variant, string, or reference."""
-    types = [*(registry.input_types(node) or []), *(registry.output_types(node) or [])]
+    types = [*(node.input_types or []), *(node.output_types or [])]
     return any(dtype.is_ref or dtype.is_object for dtype in types)
 
 
 def _abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
     """A kernel that returns abstract tensors; results for abstract inputs are cached."""
     node, op = plan.node, plan.op
-    types = [dtype.base.numpy for dtype in registry.output_types(node) or []]
+    types = [dtype.base.numpy for dtype in node.output_types or []]
     known: dict[tuple[tuple[int, ...], ...], Any] = {}
 
     def kernel_of_shapes(*inputs: Any) -> Any:

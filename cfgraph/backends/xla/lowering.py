@@ -18,7 +18,6 @@ from cfgraph.backends.xla.deferred_checks import all_hold, current_guard
 from cfgraph.backends.xla.tensor_lists import JaxTensorList, list_kernel
 from cfgraph.backends.xla.traced_draws import TracingStep
 from cfgraph.errors import Unsupported
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32, int64
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
@@ -203,7 +202,7 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
     """Reject stateful ops, except ops whose only state is variables."""
 
     def bound(node: Node, op: type[Op]) -> Kernel:
-        types = registry.input_types(node) or []
+        types = node.input_types or []
         reads = op.compilation.traces_effects or any(dtype.kind == "resource" for dtype in types)
         if op.effects.stateful and not reads:
             message = f"{node.op} has effects and cannot be compiled"

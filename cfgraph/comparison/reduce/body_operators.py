@@ -17,7 +17,6 @@ from cfgraph.ir.function_graph import ARG_OP, instantiate, is_polymorphic
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph, function_from_nodes
-from cfgraph.ir.registry import output_count
 from cfgraph.limits import check_deadline
 
 _RETURN_OP: Final = "_Retval"
@@ -224,7 +223,7 @@ def _drop_port(graph: Graph, loop: Node, index: int) -> None:
     for key in _LISTS:
         if isinstance(attrs.get(key), tuple) and len(attrs[key]) == len(loop.inputs):
             attrs[key] = tuple(_without(attrs[key], index))
-    initial, count = loop.inputs[index], output_count(loop) or len(loop.inputs)
+    initial, count = loop.inputs[index], loop.output_count or len(loop.inputs)
     inputs = list(_without(loop.inputs, index))
     new = graph.create(
         graph.unique_name("loop"), loop.op, inputs, loop.controls, attrs, loop.device

@@ -12,7 +12,6 @@ from cfgraph.comparison.reduce.search import ItemOperator
 from cfgraph.comparison.reduce.subject import Subject
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
-from cfgraph.ir.registry import output_count
 
 _MAX_REWIRED: Final = 24
 
@@ -139,8 +138,8 @@ def bypass(graph: Graph, node: Node, slot: int) -> None:
         return
     source = node.inputs[slot]
     sources = [item.node.name for item in node.inputs] + [item.name for item in node.controls]
-    for port in range(output_count(node) or 0):
-        graph.replace_uses(node.output(port), source)
+    for tensor in node.outputs:
+        graph.replace_uses(tensor, source)
     for reader in node.control_readers:
         graph.remove_control(reader, node)
         if source.node is not reader:
@@ -189,7 +188,7 @@ class RewireOperator(ItemOperator):
         if len(graph) > _MAX_REWIRED:
             return []
         known = frames(graph)
-        tensors = [node.output(port) for node in graph for port in range(output_count(node) or 0)]
+        tensors = [tensor for node in graph for tensor in node.outputs]
         return [
             (node.name, slot, tensor.name)
             for node in graph

@@ -16,7 +16,6 @@ from cfgraph.console.explanations.answers import NodeRunReport
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import downstream
@@ -145,7 +144,7 @@ class ExplainedRuns:
         fed = {graph.tensor(name) for name in feeds}
         outcome = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
         require_feeds(graph, [], [node], fed)
-        fetches = [f"{node.name}:0"] if in_root and registry.output_count(node) else []
+        fetches = [f"{node.name}:0"] if in_root and node.output_count else []
         session = inputs.session(inputs.initial_state())
         try:
             session.run(fetches, feeds, [node.name], trace=outcome, max_iterations=limit)

@@ -19,7 +19,7 @@ from cfgraph.ir.function_graph import instantiate, is_polymorphic
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions
-from cfgraph.ir.registry import ROLES, output_count
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import downstream, reachable
 from cfgraph.ops.families.constants import Const
@@ -154,12 +154,8 @@ class _Judge:
 
     def judge_values(self, node: Node, shapes: StaticShapes, found: Reason | None) -> Reason | None:
         """The reason under static values: they convert, lists of unknown shapes do not."""
-        count = output_count(node) or 0
-        if (
-            found
-            and count
-            and all(shapes.value(node.output(port)) is not None for port in range(count))
-        ):
+        outputs = node.outputs
+        if found and outputs and all(shapes.value(x) is not None for x in outputs):
             return None
         if found or node.op not in self.converter.static_elements:
             return found

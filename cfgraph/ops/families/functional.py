@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
@@ -337,7 +336,7 @@ class RegroupOp(Op, abstract=True):
 
 
 def _require_one_output_per_input(node: Node) -> None:
-    outputs = registry.output_count(node)
+    outputs = node.output_count
     if len(node.inputs) != outputs:
         message = f"{node.op} has {len(node.inputs)} inputs and {outputs} outputs"
         raise InvalidInput(message, node=node, code="CFG107")

@@ -41,7 +41,7 @@ class FusedOp(Op, abstract=True):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         graph = Graph()
-        types = registry.input_types(node) or []
+        types = node.input_types or []
         arguments = [
             graph.add("Placeholder", name=f"x{i}", dtype=dtype).output()
             for i, dtype in enumerate(types)

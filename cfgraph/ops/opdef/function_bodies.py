@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.errors import Unsupported
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import functions_in
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
@@ -63,7 +62,7 @@ def _require_straight_line(function: FunctionGraph, node: Node) -> None:
 
 
 def _node_types(node: Node) -> list[Any]:
-    return [*(registry.input_types(node) or []), *(registry.output_types(node) or [])]
+    return [*(node.input_types or []), *(node.output_types or [])]
 
 
 def required_op(node: Node) -> type[Op]:

@@ -492,5 +492,5 @@ def row_operation(node: Node) -> RowOperation:
 
 def makes_handle(node: Node) -> bool:
     """True for a node whose only outputs are the handles of a variable, a table, or a queue."""
-    types = registry.output_types(node) or ()
+    types = node.output_types or ()
     return not node.inputs and bool(types) and all(dtype.is_handle for dtype in types)

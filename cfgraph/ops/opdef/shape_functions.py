@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cfgraph.ir import registry
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class InferenceContext:
         self.node = node
         self.inputs = inputs
         self._values = values
-        count = registry.output_count(node)
+        count = node.output_count
         self.output_count = 0 if count is None else count
 
     def attr(self, key: str) -> Any:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.analysis.loops.cycle_graph import skip_transparent
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.colocation import without_groups
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
@@ -125,7 +124,7 @@ def _cluster_results(
             if use.slot >= 0 and use.node not in inside
         }
         if node in fetched:
-            read.update(range(registry.output_count(node) or 0))
+            read.update(range(node.output_count or 0))
         yield from (Output(node, port) for port in sorted(read))
 
 
@@ -176,8 +175,7 @@ def _replace_members(
     for node in nodes:
         if node not in fetched:
             continue
-        count = registry.output_count(node) or 0
-        outputs = [launch.output(port_of[Output(node, port)]) for port in range(count)]
+        outputs = [launch.output(port_of[tensor]) for tensor in node.outputs]
         options: dict[str, Any] = {"name": node.name, "device": node.device}
         if not outputs:
             yield graph.add("NoOp", controls=[launch], **options)

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import NUMERIC_KINDS, DType, bool_
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
@@ -94,7 +93,7 @@ def _functional_kind(node: Node) -> str:
 
 
 def _output_types(node: Node) -> Sequence[DType]:
-    return registry.output_types(node) or ()
+    return node.output_types or ()
 
 
 def _list_nodes(graph: Graph, fetched: Collection[Node] = ()) -> Iterator[Node]:

@@ -71,7 +71,7 @@ def _is_reference(tensor: Output) -> bool:
 
 
 def _takes_reference(reader: Node, slot: int) -> bool:
-    types = registry.input_types(reader)
+    types = reader.input_types
     return types is None or types[slot].is_ref
 
 
@@ -117,7 +117,7 @@ class _ReferenceUses:
             if not _forwards_handle(node) or (role_of(node) and node in self.fetched):
                 return None
             self.forwarded.append((node, tensor))
-            return [node.output(port) for port in range(registry.output_count(node) or 0)]
+            return node.outputs
         if not _takes_reference(node, use.slot):
             self.readers.append((use, tensor))
             return []
@@ -224,7 +224,7 @@ class _Replacement:
 
     def _forward(self, node: Node, variable: Node) -> None:
         """Let a node forward the handle, or read it."""
-        outputs = [node.output(port) for port in range(registry.output_count(node) or 0)]
+        outputs = node.outputs
         source = self._handle(self.sources[node], variable)
         if source is None:
             self.handles.update(dict.fromkeys(outputs))
@@ -310,7 +310,7 @@ class _Replacement:
 
 
 def _returns_reference(node: Node) -> bool:
-    return any(dtype.is_ref for dtype in registry.output_types(node) or ())
+    return any(dtype.is_ref for dtype in node.output_types or ())
 
 
 def _attrs_by_handle(node: Node) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from typing import Final
 from cfgraph.analysis.liveness_rules import liveness_rule
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
@@ -244,7 +243,7 @@ class CompiledRegionRules(RegionRules):
 
     def _list_rejection(self, node: Node) -> RejectionReason | None:
         """The reason against a node that forwards a list which stays outside, or None."""
-        types = (registry.output_types(node) or ()) if role_of(node) else ()
+        types = (node.output_types or ()) if role_of(node) else ()
         if all(dtype.kind != "variant" for dtype in types) or node in self.regions.lists:
             return None
         text = f"{node.name} forwards a list that is in no cluster"

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator, Mapping
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.effects import EffectAnalysis, has_flow
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
@@ -78,7 +77,7 @@ def _has_effect(node: Node, effects: EffectAnalysis) -> bool:
         return False
     if accesses := [*effects.accesses([node])]:
         return any(access.writes and access.origin is None for access in accesses)
-    return not any(dtype.is_handle for dtype in registry.output_types(node) or ())
+    return not any(dtype.is_handle for dtype in node.output_types or ())
 
 
 def _exits(node: Node, roots: Collection[Node]) -> dict[Node, Node]:

@@ -31,7 +31,6 @@ from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.names import first_names, name_list
 from cfgraph.ir.node import node_name
-from cfgraph.ir.registry import output_count
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.traversal import ancestors, is_partitioned, topological_order
 from cfgraph.ops.families.constants import Const
@@ -260,7 +259,7 @@ class _Freezer:
 
     def _replace_by_constant(self, tensor: Output, attrs: dict[str, Any]) -> None:
         graph, node = self.graph, tensor.node
-        if output_count(node) == 1 and not node.controls:
+        if node.output_count == 1 and not node.controls:
             graph.set_inputs(node, ())
             graph.set_op(node, "Const", attrs)
             return

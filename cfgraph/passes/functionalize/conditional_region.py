@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of, strip_identities
@@ -161,7 +160,7 @@ def selectors(conditions: Deadness, context: Predicate, cone: RegionCone) -> lis
 def branch_selector(conditions: Deadness, context: Predicate, switch: Node) -> BranchSelector:
     """Return the selector of a Switch in a context."""
     tensor = switch.inputs[1]
-    count = registry.output_count(switch) or 2
+    count = switch.output_count or 2
     is_index = tensor.dtype is not None and tensor.dtype.is_integer
     if is_index:
         taken = [conditions.equals(tensor, branch) for branch in range(count - 1)]

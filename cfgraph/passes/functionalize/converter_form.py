@@ -26,7 +26,7 @@ from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes, remove_uncalled_functions, with_body
 from cfgraph.ir.names import unused_name
-from cfgraph.ir.registry import infer_attrs, output_count
+from cfgraph.ir.registry import infer_attrs
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import ArgDef
@@ -449,10 +449,10 @@ def _sinkable(arguments: Iterable[Output], fixed: Collection[Node]) -> list[Node
 
 def _may_sink(node: Node) -> bool:
     """True for a node without effects, except for one of lists, which converters follow."""
-    op, ports = lookup(node.op), range(output_count(node) or 0)
+    op = lookup(node.op)
     if op is None or node.controls or op.calls.kind:
         return False
-    types = [tensor.dtype for tensor in (*node.inputs, *map(node.output, ports))]
+    types = [tensor.dtype for tensor in (*node.inputs, *node.outputs)]
     if any(t is None or t.is_ref or t.kind in ("variant", "resource") for t in types):
         return False
     return not (op.effects.stateful or op.effects.random or op.effects.is_input)

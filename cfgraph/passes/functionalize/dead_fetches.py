@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from cfgraph.analysis.deadness.deadness import Deadness
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import NUMERIC_KINDS
 from cfgraph.ir.graph import Graph, Node, Output
@@ -75,7 +74,7 @@ class DeadFetches:
                 device=switch.device,
                 **{key: switch.attrs[key] for key in ("num_outs",) if key in switch.attrs},
             )
-            count = registry.output_count(other) or 2
+            count = other.output_count or 2
             inputs = [current if k == port else other.output(k) for k in range(count)]
             is_last = switch is switches[-1][0]
             merged = name if is_last else f"{name}/Merge"

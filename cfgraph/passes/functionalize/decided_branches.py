@@ -16,7 +16,6 @@ from functools import cached_property
 import numpy as np
 
 from cfgraph.analysis.deadness.deadness import Deadness
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
@@ -47,7 +46,7 @@ class DecidedBranches:
             role = role_of(node)
             if role is Role.MERGE and len(node.inputs) == 1:
                 self._forward_merge(node)
-            elif role is Role.SWITCH and registry.output_count(node) == 1:
+            elif role is Role.SWITCH and node.output_count == 1:
                 self._forward_switch(node, 0)
 
     def _forward_merge(self, merge: Node) -> None:
@@ -160,7 +159,7 @@ class DecidedBranches:
         predicate = strip_identities(switch.inputs[1])
         if switch in self.fetched or role_of(predicate.node) is Role.LOOP_COND:
             return
-        count = registry.output_count(switch) or 2
+        count = switch.output_count or 2
         live = [p for p in range(count) if not _never_arrives(conditions, switch.output(p))]
         used = {
             tensor.port

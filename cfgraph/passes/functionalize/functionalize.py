@@ -16,7 +16,6 @@ from cfgraph.analysis.liveness_rules import liveness_rule
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import UsageError
-from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import name_list
@@ -275,7 +274,7 @@ def _named_outputs(nodes: Iterable[Node]) -> dict[str, Output]:
     outputs: dict[str, Output] = {}
     for node in nodes:
         is_merge = role_of(node) is Role.MERGE
-        count = 1 if is_merge else registry.output_count(node) or 1
+        count = 1 if is_merge else node.output_count or 1
         for port in range(count):
             outputs[f"{node.name}:{port}" if port else node.name] = node.output(port)
     return outputs

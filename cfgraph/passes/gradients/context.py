@@ -14,7 +14,6 @@ from typing import Any
 from cfgraph.analysis.gradient_paths import GradientFlow
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.resource_handles import popped_values
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import unused_name
 from cfgraph.ir.role import Role
@@ -63,12 +62,12 @@ class StaticInfo:
 
     def copy(self, clone: Node, node: Node) -> None:
         """Copy the shapes and values of a node's outputs to its clone."""
-        for port in range(registry.output_count(node) or 0):
-            x = node.output(port)
-            self._shapes[clone.output(port)] = self.shape(x)
+        for x in node.outputs:
+            copied = clone.output(x.port)
+            self._shapes[copied] = self.shape(x)
             value = self._partial_value(x)
             if value is not None:
-                self._values[clone.output(port)] = value
+                self._values[copied] = value
 
     def _infer_with_sources(self, node: Node) -> None:
         """Infer a new node after the new nodes that it reads."""
@@ -86,7 +85,7 @@ class StaticInfo:
             if node not in inferred:
                 inferred.add(node)
                 self._infer_outputs(node)
-                for x in [node.output(port) for port in range(registry.output_count(node) or 0)]:
+                for x in node.outputs:
                     if x in self._declared:
                         self.set_shape(x, self._declared.pop(x))
 

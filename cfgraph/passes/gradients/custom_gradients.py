@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, Final
 
 from cfgraph.errors import Unsupported
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, instantiate, is_polymorphic
@@ -239,7 +238,7 @@ class _Body:
         if not self.name and base not in graph and len(variables) == 1:
             return variables[0].output()
         found = graph.nodes.get(base) or graph.nodes.get(_argument_name(base))
-        if found is None or (registry.output_count(found) or 1) <= (port or 0):
+        if found is None or (found.output_count or 1) <= (port or 0):
             message = f"a custom gradient reads {name or 'a resource'}, which is not in the graph"
             raise Unsupported(message, node=node, code="CFG507")
         return found.output(port or 0)

@@ -18,7 +18,6 @@ from typing import Any, Final
 from cfgraph.analysis.gradient_paths import ActivityAnalysis, carries_gradient
 from cfgraph.analysis.loops.regions import regions
 from cfgraph.errors import CfgraphError
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, instantiate
 from cfgraph.ir.functions import Function
@@ -90,7 +89,7 @@ class OpaqueGradients:
 
 
 def _make_opaque(graph: Graph, node: Node, function: str) -> None:
-    inputs, outputs = registry.input_types(node), registry.output_types(node)
+    inputs, outputs = node.input_types, node.output_types
     if inputs is not None and outputs is not None:
         attrs = {"Tin": tuple(inputs), "Tout": tuple(outputs), "f": Func(function)}
         graph.set_op(node, CALL_OP, attrs)
@@ -177,8 +176,7 @@ class _ForwardReader(GradientScope):
         return self._has_read
 
     def _upstream(self, node: Node) -> Iterator[Output | None]:
-        for port in range(registry.output_count(node) or 0):
-            y = node.output(port)
+        for y in node.outputs:
             if carries_gradient(y):
                 yield self.ctx.add("Placeholder", (), "dy", dtype=y.dtype).output()
             else:

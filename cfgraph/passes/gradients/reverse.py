@@ -21,7 +21,7 @@ from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.regions import Region, Regions, regions
 from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir import dtypes, registry
+from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.functions import CUSTOM_GRADIENT_ATTR
 from cfgraph.ir.graph import Graph, Node, Output
@@ -137,13 +137,10 @@ class ReverseMode:
 
     def output_gradients(self, node: Node) -> list[Output | None]:
         """The gradients of a node's outputs; none where gradients stop."""
-        count = registry.output_count(node) or 0
+        outputs = node.outputs
         if node in self.activity.stops:
-            return [None] * count
-        gradient_of = self.gradient_of
-        if count == 1:
-            return [gradient_of(node.output())]
-        return [gradient_of(node.output(port)) for port in range(count)]
+            return [None] * len(outputs)
+        return [*map(self.gradient_of, outputs)]
 
     def run(self) -> None:
         """Differentiate the items of the region, the last one first."""
@@ -296,7 +293,7 @@ def _call_gradient_function(
 ) -> InputGradients:
     """Call a gradient function with the arguments and output gradients of a call."""
     dys = [g.zeros_like(node.output(port)) if dy is None else dy for port, dy in enumerate(grads)]
-    types = tuple(registry.input_types(node) or ())
+    types = tuple(node.input_types or ())
     call = g.StatefulPartitionedCall(*node.inputs, *dys, Tout=types, f=Func(name)).node
     return [
         call.output(port) if dtype.is_differentiable else None for port, dtype in enumerate(types)

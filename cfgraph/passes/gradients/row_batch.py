@@ -19,7 +19,6 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.registry import output_count
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.batching import NotBatchable
 from cfgraph.ops.opdef.op import lookup, role_of
@@ -126,7 +125,7 @@ def _varying_outputs(node: Node, slot: int) -> list[Output]:
         return [node.output(0)]
     if op is not None and op.algebra.shape_only:
         return []
-    return [node.output(port) for port in range(output_count(node) or 0)]
+    return node.outputs
 
 
 class _NodeBatch:

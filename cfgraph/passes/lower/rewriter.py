@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.loops.frames import FrameNames
-from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.registry import ROLES
@@ -276,7 +275,7 @@ class Rewriter:
 
 def input_types(site: CallSite) -> list[DType]:
     """The types of all inputs of a functional node."""
-    types = registry.input_types(site.node)
+    types = site.node.input_types
     return list(site.functional_node.functions[0].input_types) if types is None else types
 
 

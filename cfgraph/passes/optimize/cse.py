@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue, content_key
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
@@ -56,7 +55,7 @@ def _is_candidate(node: Node) -> bool:
         return False
     if op.role not in _SHARED_ROLES and not (op.role is Role.ENTER and node.attr("is_constant")):
         return False
-    types = registry.output_types(node)
+    types = node.output_types
     return bool(types) and all(t.kind not in ("variant", "resource") for t in types or ())
 
 
@@ -95,10 +94,10 @@ def _hashable(value: Any) -> Hashable:
 def _redirect_readers(context: RewriteContext, node: Node, remaining: Node) -> None:
     """Make the readers of a node read another one; its control edges come later."""
     context.log(RULE, node, node.op, remaining.name)
-    for port in range(registry.output_count(node) or 0):
-        new = remaining.output(port)
-        if context.graph.replace_uses(node.output(port), new):
-            context.names[f"{node.name}:{port}"] = (new.name,)
+    for tensor in node.outputs:
+        new = remaining.output(tensor.port)
+        if context.graph.replace_uses(tensor, new):
+            context.names[tensor.name] = (new.name,)
 
 
 def _redirect_controls(context: RewriteContext, merged: Mapping[Node, Node]) -> None:

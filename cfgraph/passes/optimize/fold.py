@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
@@ -69,9 +68,7 @@ def _shape_outputs(context: RewriteContext, node: Node) -> Folded | None:
     op = lookup(node.op)
     if op is None or not op.algebra.shape_only:
         return None
-    values = [
-        context.shapes.value(node.output(port)) for port in range(registry.output_count(node) or 0)
-    ]
+    values = [context.shapes.value(tensor) for tensor in node.outputs]
     if not values or any(value is None for value in values):
         return None
     guards: list[Node] = list(node.controls)
@@ -99,7 +96,7 @@ def _computed_outputs(context: RewriteContext, node: Node) -> Folded | None:
     ends = zip(node.inputs, sizes, strict=True)
     replaced = sum(size or 0 for tensor, size in ends if len(tensor.node.uses) == 1)
     limit = max(_MAX_RESULT_BYTES, replaced)
-    count = registry.output_count(node) or 0
+    count = node.output_count or 0
     results = [_byte_count(context, node.output(port)) for port in range(count)]
     if not results or any(size is None or size > limit for size in results):
         return None
@@ -169,12 +166,12 @@ def _evaluate(context: RewriteContext, node: Node, arrays: Sequence[Any]) -> lis
     """The outputs of a node, or None if it fails or takes long."""
     op = lookup(node.op)
     assert op is not None
-    count = registry.output_count(node) or 0
+    count = node.output_count or 0
     shapes = [context.shapes[node.output(port)].dims for port in range(count)]
     known = [tuple(size or 0 for size in dims or ()) for dims in shapes]
     if op.flops([array.shape for array in arrays], known) > _MAX_FLOPS:
         return None
-    values, types = run_kernel(op, node, arrays), registry.output_types(node) or []
+    values, types = run_kernel(op, node, arrays), node.output_types or []
     if values is None or len(values) != len(types):
         return None
     folded = [np.array(value) for value in values]
@@ -215,7 +212,7 @@ def _replace(
     guards = _required_guards(guards)
     if len(values) > 1 and (node in context.protected or node.control_readers):
         return
-    types = registry.output_types(node) or []
+    types = node.output_types or []
     for port, value in enumerate(values[1:], 1):
         if node.readers(port):
             attrs = {"dtype": types[port], "value": TensorValue(value)} | inherited_annotations(

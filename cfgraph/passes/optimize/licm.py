@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
@@ -87,7 +86,7 @@ def _invariant(
         return _Invariant({}, dict.fromkeys(node.controls), {node: None})
     if not context.is_pure(node) or not node.inputs or node.attrs.get("_class"):
         return None
-    if any(t.kind in ("variant", "resource") for t in registry.output_types(node) or ()):
+    if any(t.kind in ("variant", "resource") for t in node.output_types or ()):
         return None
     enters: dict[Node, Output] = {}
     guards = dict.fromkeys(node.controls)
@@ -109,7 +108,7 @@ def _invariant(
 
 def _is_worthwhile(context: RewriteContext, node: Node, found: _Invariant) -> bool:
     """True if a node, moved with what it depends on, makes an iteration shorter and is safe."""
-    if not found.enters or registry.output_count(node) != 1 or is_a(node, Const):
+    if not found.enters or node.output_count != 1 or is_a(node, Const):
         return False
     computing = [n for n in found.nodes if not is_a(n, Const) and not is_identity(n)]
     if not computing:
@@ -139,7 +138,7 @@ def _replace(
             inputs, controls = map(copier.output, moved.inputs), [] if moved.inputs else waits
             name = f"{moved.name}/invariant"
             copier.copy(moved, name, moved.attrs, moved.device, inputs, controls)
-    types = registry.output_types(node) or []
+    types = node.output_types or []
     attrs: dict[str, Any] = {**_plain_attrs(enter), "T": types[0]}
     name = graph.unique_name(f"{node.name}/Enter")
     moved_value = copier.output(node.output())

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir import registry
 from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_names
 from cfgraph.ir.functions import CUSTOM_GRADIENT_ATTR, Function
 from cfgraph.ir.graph import Graph, Node, Output
@@ -364,11 +363,10 @@ def is_function_of_inputs(node: Node) -> bool:
         return False
     if node.attrs.get(CUSTOM_GRADIENT_ATTR):
         return False
-    inputs = [registry.output_dtype(source, port) for source, port in node.inputs]
+    inputs = [tensor.dtype for tensor in node.inputs]
     if not all(dtype is not None and not dtype.is_ref for dtype in inputs):
         return False
-    ports = range(registry.output_count(node) or 0)
-    outputs = [registry.output_dtype(node, port) for port in ports]
+    outputs = [tensor.dtype for tensor in node.outputs]
     return not any(dtype is not None and dtype.is_ref for dtype in outputs)
 
 
@@ -394,7 +392,7 @@ def _changes_shape(node: Node, shapes: StaticShapes) -> bool:
 def _stateful_ports(node: Node) -> range:
     op = lookup(node.op)
     is_stateful = op is not None and op.effects.stateful
-    return range((registry.output_count(node) or 0) if is_stateful else 0)
+    return range((node.output_count or 0) if is_stateful else 0)
 
 
 def _colocation_targets(graph: Graph) -> frozenset[Node]:

@@ -33,7 +33,6 @@ from cfgraph.analysis.loops.while_loop import (
     static_trip_count,
     while_loop,
 )
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import Node, Output
@@ -148,7 +147,7 @@ class LoopUnroller:
             if any(ROLES[x.node.op] in (Role.ENTER, Role.NEXT_ITERATION) for x in merge.inputs):
                 return f"{merge.name} is the Merge of no loop variable"
         for node in self.nodes:
-            types = registry.output_types(node)
+            types = node.output_types
             if types is not None and any(dtype.is_ref for dtype in types):
                 return f"{node.name} is a reference to a variable"
         return self._irregular_liveness(loop)
@@ -196,7 +195,7 @@ class LoopUnroller:
     def _dead(self, phases: LoopPhases, phase: LoopPhase) -> frozenset[Output | Node]:
         """The nodes and outputs that are dead in the iterations of a phase."""
         nodes = [node for node in self.nodes if not phases.of[node] & phase]
-        counts = {node: registry.output_count(node) or 0 for node in self.nodes}
+        counts = {node: node.output_count or 0 for node in self.nodes}
         outputs = (node.output(port) for node, count in counts.items() for port in range(count))
         return frozenset((*nodes, *(x for x in outputs if not phases.of_output(x) & phase)))
 
@@ -362,7 +361,7 @@ class IterationCopy(NodeCopier):
         )
         if alias.node is not value.node:
             self.copies[node] = alias.node
-        for port in range(registry.output_count(node) or 1):
+        for port in range(node.output_count or 1):
             self.values[node.output(port)] = alias
         if role_of(node) is Role.MERGE and node.readers(1):
             index = np.array(node.inputs.index(source), np.int32)
@@ -394,8 +393,7 @@ class IterationCopy(NodeCopier):
         name = f"{node.name}/iteration_{self.number}"
         copy = self.copy(node, name, attrs, node.device, inputs, controls)
         self.rename_groups(node, self.graph.nodes)
-        for port in range(registry.output_count(node) or 0):
-            self.values[node.output(port)] = copy.output(port)
+        self.values.update(zip(node.outputs, copy.outputs, strict=True))
 
     def _add(
         self,

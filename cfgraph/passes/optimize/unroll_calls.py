@@ -15,7 +15,6 @@ import numpy as np
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.while_loop import static_trip_count
 from cfgraph.errors import CfgraphError
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.colocation import COLOCATION_ATTR
 from cfgraph.ir.dtypes import int32
@@ -160,7 +159,7 @@ def _replace(context: RewriteContext, node: Node, count: int) -> list[Node]:
     """Replace a loop by a chain of calls of its body; returns the calls."""
     graph, body = context.graph, _function(context, node, "body")
     assert body is not None
-    types = tuple(registry.output_types(node) or ())
+    types = tuple(node.output_types or ())
     op, stateful = call_op(body, node.op), is_stateful(body)
     first = function_calls(node.op).first_argument
     values, controls = list(node.inputs[first:]), list(node.controls)

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.ir import registry
 from cfgraph.ir.colocation import without_groups
 from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Node, Output
@@ -124,7 +123,7 @@ def _touches_state(node: Node) -> bool:
 
 
 def _has_reference(node: Node) -> bool:
-    return any(dtype.is_ref for dtype in registry.output_types(node) or ())
+    return any(dtype.is_ref for dtype in node.output_types or ())
 
 
 # TensorFlow rejects 0, which stands for an unknown device

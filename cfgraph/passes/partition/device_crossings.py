@@ -61,7 +61,7 @@ class DeviceCrossings:
         """
         if ROLES[control.op] not in COPIED_ROLES:
             return False
-        return not any(dtype.is_handle for dtype in registry.output_types(control) or ())
+        return not any(dtype.is_handle for dtype in control.output_types or ())
 
     def _add_input(self, node: Node, slot: int, tensor: Output, device: str) -> None:
         is_reference = self._reads_reference(node, slot)
@@ -96,7 +96,7 @@ class DeviceCrossings:
         op = registry.lookup(node.op)
         if op is None or not op.parsed().has_references:
             return False
-        types = registry.input_types(node)
+        types = node.input_types
         return types is not None and slot < len(types) and types[slot].is_ref
 
     def _reference_error(self, node: Node, tensor: Output, device: str) -> Unsupported:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Use
 from cfgraph.ir.role import FORWARDING_ROLES, Role
@@ -99,7 +98,7 @@ class PlacementFacts:
                     yield ColocationEdge(tensor.node, node, "a loop", is_preference=True)
 
     def _reader_edges(self, node: Node, facts: OpPlacement) -> Iterator[ColocationEdge]:
-        types = registry.output_types(node)
+        types = node.output_types
         for use in node.uses:
             if use.slot < 0:
                 continue
@@ -152,7 +151,7 @@ class PlacementFacts:
         """Return the outputs that forward an input and whose type passes a test."""
         if not self._facts(node).forwards:
             return []
-        outputs = registry.output_types(node) or []
+        outputs = node.output_types or []
         by_slot = is_identity(node)
         ports = [port for port, dtype in enumerate(outputs) if test(dtype)]
         return [(node, port) for port in ports if not by_slot or port == slot]
@@ -167,7 +166,7 @@ def _enters_loop(node: Node, port: int) -> bool:
 
 def _takes_reference(use: Use) -> bool:
     """Return true for a use that reads a reference rather than its value, or may do so."""
-    types = registry.input_types(use.node)
+    types = use.node.input_types
     return types is None or types[use.slot].is_ref
 
 

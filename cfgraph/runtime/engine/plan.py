@@ -14,7 +14,6 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.device_rules import check_duplicate_keys, check_partition_edges
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
-from cfgraph.ir import registry
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import first_names
@@ -282,7 +281,7 @@ def _require_fed(graph: Graph, nodes: Collection[Node]) -> None:
 
 def is_replaced_by_feed(node: Node) -> bool:
     """True for a node that does not run if fed: a placeholder, a Recv, or one without a kernel."""
-    if node.inputs or registry.output_count(node) != 1:
+    if node.inputs or node.output_count != 1:
         return False
     op = lookup(node.op)
     return op is None or op.effects.is_input or not op.compilation.runnable or op.role is Role.RECV
@@ -377,7 +376,7 @@ def _plan_node(
         frame.pending.append(1 + 2 * len(node.controls))
     else:
         frame.pending.append(len(node.inputs) + len(node.controls))
-    outputs = registry.output_count(node)
+    outputs = node.output_count
     if outputs is None:
         message = f"the number of outputs of {node.op} does not follow from its attributes"
         raise InvalidInput(message, node=node, code="CFG110")

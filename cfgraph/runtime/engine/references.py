@@ -61,7 +61,7 @@ class References:
         is_fed = output in self.fed
         if not is_fed and not _is_reference(output):
             return False
-        expected = registry.input_types(node) or []
+        expected = node.input_types or []
         if expected[slot].is_ref and is_fed:
             message = (
                 f"{output.name} is fed a value, but {node.name!r} ({node.op}) expects the variable"
@@ -101,7 +101,7 @@ def _forwards_references(node: Node) -> bool:
 
 def _forwarded_outputs(node: Node) -> int:
     """The number of leading outputs that forward a reference; the index of a Merge does not."""
-    return registry.output_count(node) or 0 if role_of(node) is Role.SWITCH else 1
+    return node.output_count or 0 if role_of(node) is Role.SWITCH else 1
 
 
 def _is_reference(output: Output) -> bool:

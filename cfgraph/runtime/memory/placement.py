@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from cfgraph.ir import dtypes, registry
+from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import FORWARDING_ROLES, Role
@@ -103,7 +103,7 @@ class MemoryPlacement:
         op = self._nodes[node].op
         if slot in op.host_slots(node):
             return True
-        types = registry.input_types(node)
+        types = node.input_types
         if types is None or types[slot].is_object or types[slot].is_ref:
             return True
         if (
@@ -157,8 +157,8 @@ class MemoryPlacement:
 def is_host_arithmetic(node: Node, op: type[Op]) -> bool:
     """True for int32 arithmetic, whose inputs and outputs are in host memory."""
     host = op.host_slots(node)
-    reads = [t for slot, t in enumerate(registry.input_types(node) or []) if slot not in host]
-    writes = registry.output_types(node) or []
+    reads = [t for slot, t in enumerate(node.input_types or []) if slot not in host]
+    writes = node.output_types or []
     return (
         bool(writes or reads)
         and all(map(_is_host_dtype, reads))

@@ -10,7 +10,6 @@ import pytest
 
 from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.backends.gpu.kernels import bind_on_gpu
-from cfgraph.ir import registry
 from cfgraph.ops.opdef.op import lookup
 from tests.backends.gpu.stand_in import Array, library
 from tests.ops import harness
@@ -78,7 +77,7 @@ def inputs_of(item: Case, xp: Any) -> list[Any] | None:
     ):
         return None
     node = node_of(item)
-    reads, writes = registry.input_types(node) or [], registry.output_types(node) or []
+    reads, writes = node.input_types or [], node.output_types or []
     if not reads or item.error or not all(map(held, (*reads, *writes))):
         return None
     host = op.host_slots(node)

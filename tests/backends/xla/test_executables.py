@@ -88,10 +88,10 @@ def graph_of(item: Case, inputs: Inputs) -> tuple[Graph, dict[str, Any], list[st
     attrs = _attrs(item, inputs)
     made = graph.add(item.op, *ports, name="y", attrs=attrs)
     graph.versions = Versions(producer=PRODUCER)
-    for port in range(registry.output_count(made) or 0):
+    for port in range(made.output_count or 0):
         pair = graph.add("Pack", made.output(port), made.output(port), axis=0)
         graph.add("Pack", pair, pair, name=f"z{port}", axis=0)
-    return graph, feeds, [f"z{port}:0" for port in range(registry.output_count(made) or 0)]
+    return graph, feeds, [f"z{port}:0" for port in range(made.output_count or 0)]
 
 
 def _attrs(item: Case, inputs: Inputs) -> dict[str, Any]:

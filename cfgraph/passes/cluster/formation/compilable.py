@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.while_loop import loop_variable
-from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import NUMERIC_KINDS, DType
 from cfgraph.ir.function_graph import FunctionInstances
@@ -88,8 +87,7 @@ class CompilationRules:
             # not the order of the frames: some of its nodes may be in functions by now
             inside = {other for other in self.graph if not role_of(other)}
             self._constants = constant_values(self.instances, inside, inside)
-        outputs = range(registry.output_count(node) or 0)
-        if self._constants.isdisjoint(map(node.output, outputs)):
+        if self._constants.isdisjoint(node.outputs):
             return None
         return RejectionReason("constant state", "a constant input depends on it")
 
@@ -124,7 +122,7 @@ class CompilationRules:
             return RejectionReason("control flow", f"{node.op} forwards tokens", {"op": node.op})
         if op.effects.is_input:
             return RejectionReason("input", f"{node.op} is an input", {"op": node.op})
-        if registry.output_count(node) is None or registry.input_types(node) is None:
+        if node.output_count is None or node.input_types is None:
             return RejectionReason("type", "its types are unknown")
         functions = self.graph.functions
         for tensor in node.inputs:
@@ -167,7 +165,7 @@ def _node_dtypes(node: Node) -> Iterator[DType]:
     for tensor in node.inputs:
         if tensor.dtype is not None:
             yield tensor.dtype
-    yield from registry.output_types(node) or ()
+    yield from node.output_types or ()
 
 
 def _device_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason | None:

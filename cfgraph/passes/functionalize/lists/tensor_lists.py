@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Final
 
 from cfgraph.analysis.liveness_rules import LivenessRule
-from cfgraph.ir import registry
 from cfgraph.ir.dtypes import NUMERIC_KINDS
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import FORWARDING_ROLES, Role
@@ -209,7 +208,7 @@ def list_readers(node: Node) -> Iterator[Node]:
 
 
 def _returns_list(node: Node) -> bool:
-    return any(dtype.kind == "variant" for dtype in registry.output_types(node) or ())
+    return any(dtype.kind == "variant" for dtype in node.output_types or ())
 
 
 def _is_tensor_list(tensor: Output) -> bool:
