@@ -17,6 +17,9 @@ _MAX_SLICED_ROWS: Final = 16
 _MIN_SLICED: Final = 1 << 18
 _MAX_UNCOPIED: Final = 1_000_000
 _SLICE_UNIT: Final = 16
+# rows and elements up to which the pages of a slice have addresses in the processor's first table
+_NEAR_ROWS: Final = 32
+_NEAR: Final = 1 << 15
 # elements
 _LARGE_RESULT: Final = 1 << 13
 
@@ -26,7 +29,9 @@ def multiply(left: Any, right: Any) -> Any:
     if _is_faster_transposed(left, right):
         return np.ascontiguousarray(right.T.dot(left.T).T)
     if right.size >= _MIN_SLICED and _is_sliceable(left, right):
-        step = _MAX_UNCOPIED // (len(left) * right.shape[1]) // _SLICE_UNIT * _SLICE_UNIT
+        columns = right.shape[1]
+        most = min(_MAX_UNCOPIED // (len(left) * columns), max(_NEAR_ROWS, _NEAR // columns))
+        step = most // _SLICE_UNIT * _SLICE_UNIT
         if step:
             return _multiply_in_slices(left, right, step)
     # dot takes half the time for small matrices, and clears a large result first
