@@ -296,6 +296,19 @@ def test_error_functions_are_those_of_scipy(op: str) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-37)
 
 
+@pytest.mark.parametrize(("images", "rows"), [(40, 24), (2, 480)])
+def test_convolutions_of_many_windows_are_sums_of_products(images: int, rows: int) -> None:
+    attrs = {"strides": (1, 1, 1, 1), "padding": b"SAME"}
+    x, w, dy = floats(images, rows, 16, 4), floats(3, 3, 4, 5), floats(images, rows, 16, 5)
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    shifted = [padded[:, i : i + rows, j : j + 16] for i in range(3) for j in range(3)]
+    sums = sum(image @ offset for image, offset in zip(shifted, w.reshape((9, 4, 5)), strict=True))
+    np.testing.assert_allclose(compute("Conv2D", x, w, **attrs), sums, atol=1e-4)
+    found = compute("Conv2DBackpropFilter", x, np.array(w.shape, np.int32), dy, **attrs)
+    expected = [np.tensordot(image, dy, ((0, 1, 2), (0, 1, 2))) for image in shifted]  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.reshape((9, 4, 5)), expected, rtol=1e-3, atol=1e-2)
+
+
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("padding", [b"SAME", b"VALID"])
 @pytest.mark.parametrize("filters", [1, 4])

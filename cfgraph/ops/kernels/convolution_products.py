@@ -13,8 +13,9 @@ import numpy as np
 from cfgraph.ops.kernels.matrix_products import multiply
 from cfgraph.ops.kernels.sliding_window import WindowGrid
 
-# elements of a block of images
+# elements of a block of images, and of a block of patches
 _BLOCK: Final = 1 << 16
+_PATCH_BLOCK: Final = 3 << 16
 # channels from which a sum of products in one operation is faster than two operations
 _WIDE: Final = 32
 # channels from which the sum over offsets is faster in one operation as well
@@ -38,6 +39,8 @@ def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     if depth == x.shape[-1] and x.size:
         if xp is not np and _is_faster_by_xla(xp, fit, x, w.dtype, _XLA_CHANNELS):
             return _convolve_by_xla(fit, x, w)
+        if _has_large_patches(xp, fit, x, filters):
+            return _convolve_in_blocks(fit, x, w)
         product = multiply(fit.rows(xp, x), w.reshape((-1, filters)))
         return product.reshape((x.shape[0], *fit.out, filters))
     product = _patches_by_group(xp, fit.patches(xp, x), depth) @ _filter_by_group(
@@ -76,7 +79,11 @@ def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any
     if depth == x.shape[-1] and dy.size:
         if _is_faster_by_xla(xp, fit, x, dy.dtype, _XLA_FILTER_CHANNELS):
             return _convolve_filter_by_xla(fit, x, dy)
-        product = fit.rows(xp, x).T @ dy.reshape((-1, filters))
+        if _has_large_patches(xp, fit, x, filters):
+            blocks = _patch_blocks(fit, x)
+            product = sum(rows.T @ dy[block].reshape((-1, filters)) for block, rows in blocks)
+        else:
+            product = fit.rows(xp, x).T @ dy.reshape((-1, filters))
         return product.reshape((*fit.window, depth, filters))
     groups = x.shape[-1] // depth
     patches = _patches_by_group(xp, fit.patches(xp, x), depth)
@@ -84,6 +91,33 @@ def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any
     window_size = math.prod(fit.window)
     split = product.reshape((groups, window_size, depth, filters // max(groups, 1)))
     return xp.moveaxis(split, 0, 2).reshape((*fit.window, depth, filters))
+
+
+def _has_large_patches(xp: ModuleType, fit: WindowGrid, x: Any, filters: int) -> bool:
+    """True for patches that leave the cache before they are multiplied by few weights.
+
+    BLAS copies all of the weights for each block.
+    """
+    width = math.prod(fit.window) * x.shape[-1]
+    patches = len(x) * math.prod(fit.out) * width
+    is_large = patches > 2 * _PATCH_BLOCK and 0 < width * filters <= _PATCH_BLOCK
+    return xp is np and is_large and not fit.is_pointwise
+
+
+def _patch_blocks(fit: WindowGrid, x: Any) -> Iterator[tuple[tuple[slice, ...], Any]]:
+    """Blocks of windows, and the patches there as rows of a matrix."""
+    windows, width = fit.window_view(x), math.prod(fit.window) * x.shape[-1]
+    for block in _blocks((len(x), *fit.out, width), _PATCH_BLOCK):
+        yield block, windows[block].reshape((-1, width))
+
+
+def _convolve_in_blocks(fit: WindowGrid, x: Any, w: Any) -> Any:
+    filters = w.shape[-1]
+    result = np.empty((len(x), *fit.out, filters), np.result_type(x, w))
+    for block, patches in _patch_blocks(fit, x):
+        out = result[block].reshape((-1, filters))
+        np.matmul(patches, w.reshape((-1, filters)), out=out)
+    return result
 
 
 def _is_faster_by_xla(xp: ModuleType, fit: WindowGrid, x: Any, dtype: Any, channels: int) -> bool:
@@ -152,7 +186,7 @@ def _convolve_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     if result.size <= _BLOCK:
         _add_products(views, weights, result)
         return result
-    for block in _blocks(result.shape):
+    for block in _blocks(result.shape, _BLOCK):
         _add_products([view[block] for view in views], weights, result[block])
     return result
 
@@ -169,10 +203,10 @@ def _add_products(views: list[Any], weights: Any, result: Any) -> None:
         np.add(result, product, out=result)
 
 
-def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+def _blocks(shape: tuple[int, ...], elements: int) -> Iterator[tuple[slice, ...]]:
     """Whole images, or rows of one, that stay in the cache while a window moves over them."""
     images, rows, *row = shape
-    size = max(1, _BLOCK // max(1, math.prod(row)))
+    size = max(1, elements // max(1, math.prod(row)))
     step, size = max(1, size // max(1, rows)), min(size, rows) or 1
     for first in range(0, images, step):
         for start in range(0, rows, size):
@@ -190,7 +224,7 @@ def _correlate_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, dy: Any) -> An
         image, offsets, channel = _window_axes(fit)
         windows, axes = fit.window_view(x), [*image, *offsets, channel]
         total = np.zeros((*fit.window, channels), dy.dtype)
-        for block in _blocks(dy.shape):
+        for block in _blocks(dy.shape, _BLOCK):
             parts = windows[block], axes, dy[block], [*image, channel]
             total += np.einsum(*parts, [*offsets, channel])
         return total.reshape((*fit.window, 1, channels))
