@@ -91,14 +91,16 @@ def test_segments_need_not_fill_up(every: int, count: int) -> None:
 
 
 def checked_powers() -> cfgraph.Graph:
-    """x times w to the fifth, checked for NaN in each iteration."""
+    """x times w to the fifth, checked for NaN and for its size in each iteration."""
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
-    results = b.while_loop(
-        lambda i, v: b.Less(i, b.const(5)),
-        lambda i, v: (b.AddV2(i, 1), b.CheckNumerics(b.Mul(v, w), message="in the loop")),
-        (b.const(0), x),
-    )
+
+    def body(i: Any, v: Any) -> Any:
+        product = b.CheckNumerics(b.Mul(v, w), message="in the loop")
+        with b.control(b.Assert(b.Less(product, 100.0), [product])):
+            return b.AddV2(i, 1), b.Identity(product)
+
+    results = b.while_loop(lambda i, v: b.Less(i, b.const(5)), body, (b.const(0), x))
     b.Identity(results[1], name="y")
     return b.graph
 

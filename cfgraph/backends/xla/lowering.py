@@ -25,7 +25,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.kernels.array_namespace import collected_checks, require
+from cfgraph.ops.kernels.array_namespace import collected_checks, earlier_checks, require
 from cfgraph.ops.opdef.facts import CallKind
 from cfgraph.ops.opdef.function_bodies import (
     called_functions,
@@ -36,6 +36,7 @@ from cfgraph.ops.opdef.function_bodies import (
 )
 from cfgraph.ops.opdef.op import Kernel, Op, may_write, numpy_kernel, strip_identities
 from cfgraph.ops.opdef.random_streams import call_labels
+from cfgraph.passes.functionalize.function_body import constant_texts
 from cfgraph.runtime.straight_line import (
     KernelBinder,
     StraightLine,
@@ -128,7 +129,7 @@ def jax_line(
             if op.compilation.traces_effects and op.effects.random:
                 draws, kernel = True, ordinary(node, op)
                 return lambda step, *inputs: kernel(step.of(node), *inputs)
-            if may_write(node):
+            if may_write(node) and not op.effects.only_checks:
                 assigned.update(map(strip_identities, node.inputs))
             return on_lists or ordinary(node, op)
         lines = [jax_line(jax, body, instances, guarded=guarded, weights=weights) for body in inner]
@@ -202,7 +203,8 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
     """Reject stateful ops, except ops whose only state is variables."""
 
     def bound(node: Node, op: type[Op]) -> Kernel:
-        types = node.input_types or []
+        texts = constant_texts(node, op)
+        types = [x for slot, x in enumerate(node.input_types or []) if slot not in texts]
         reads = op.compilation.traces_effects or any(dtype.kind == "resource" for dtype in types)
         if op.effects.stateful and not reads:
             message = f"{node.op} has effects and cannot be compiled"
@@ -280,9 +282,9 @@ class _TracedVariables:
 class _Loop:
     """A loop as a kernel; invariant values are not carried, and stay constant if they were.
 
-    A loop with checks carries their conjunction as the last value, and ends when one fails, unless
-    it is known to end anyway after a few iterations: XLA then need not read a condition between
-    them. One that is guarded or draws carries the number of its iterations before
+    A loop with checks, or after checks, carries their conjunction as the last value, and ends when
+    one fails, unless it is known to end anyway after a few iterations: XLA then need not read a
+    condition between them. One that is guarded or draws carries the number of its iterations before
     that. Tracing finds the checks of kernels: the loop is then traced again.
     """
 
@@ -322,12 +324,17 @@ class _LoopTrace:
         self.variables = _TracedVariables(values, loop.written)
         self.guard = current_guard()
         self.repeats_condition = loop.condition_has_checks
-        self.has_checks = (
-            loop.condition_has_checks or loop.body_has_checks or self.guard is not None
-        )
         self.counts = loop.draws or self.guard is not None
         self.ends_by_itself = (
             self.guard is None and not loop.has_inner_loops and self._has_few_iterations()
+        )
+        # they may guard a loop that would not end without them
+        self.earlier = [] if self.ends_by_itself else earlier_checks()
+        self.has_checks = (
+            loop.condition_has_checks
+            or loop.body_has_checks
+            or self.guard is not None
+            or bool(self.earlier)
         )
 
     def _has_few_iterations(self) -> bool:
@@ -349,7 +356,8 @@ class _LoopTrace:
         loop, jax = self.loop, self.loop.jax
         start = tuple(_as_jax(jax, self.values[index]) for index in loop.carried)
         start += self.variables.values(jax)
-        start += _counters(jax, counted=self.counts, checked=self.has_checks)
+        start += (jax.numpy.int64(0),) * self.counts
+        start += (all_hold(jax, self.earlier),) * self.has_checks
         start = _with_list_shapes(jax, self._step, start)
         state = jax.lax.while_loop(self._continues, self._step, start) if start else start
         result = self._all_values(state)
@@ -410,11 +418,6 @@ class _LoopTrace:
         return (*after, all_hold(jax, [state[-1], *checks])) if self.has_checks else after
 
 
-def _counters(jax: Any, *, counted: bool, checked: bool) -> tuple[Any, ...]:
-    """The initial number of iterations of a loop, and conjunction of its checks."""
-    return (jax.numpy.int64(0),) * counted + (jax.numpy.bool_(True),) * checked
-
-
 def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ...]) -> Any:
     """The first state of a loop; a list without a shape gets that of the list after the body."""
     if not any(isinstance(value, JaxTensorList) and value.data is None for value in start):
@@ -446,7 +449,7 @@ def _conditional(
     ) -> Any:
         nonlocal has_checks
         before = [cell.value for cell in variables.cells]
-        with collected_checks() as checks, variables.scope(before):
+        with collected_checks(earlier_checks()) as checks, variables.scope(before):
             results = tuple(_as_jax(jax, value) for value in branch(*values))
             results += variables.values(jax)
         has_checks |= bool(checks)

@@ -13,6 +13,7 @@ from cfgraph.ir.dtypes import bool_, resource
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve
+from cfgraph.ops.kernels.array_namespace import holds
 from cfgraph.ops.kernels.variant_math import EMPTY_VARIANT, zeros_like_value
 from cfgraph.ops.opdef.batching import elementwise
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, SideEffects
@@ -311,10 +312,11 @@ class CheckNumerics(SameShape):
     signature = "tensor: T -> output: T"
     attrs = f"{one_of(FLOATS)}, message: string"
     effects = SideEffects(stateful=True, only_checks=True)
+    compilation = CompilerSupport(traces_effects=True)
 
     @classmethod
     def kernel(cls, xp: ModuleType, message: bytes, /, step: Any, tensor: Any) -> Any:
-        if not xp.isfinite(tensor).all():
+        if not holds(xp, xp.isfinite(tensor).all()):
             text, kinds = message.decode(errors="replace"), cls.nonfinite_kinds(xp, tensor)
             raise OpError(f"{text} : Tensor had {kinds} values")
         return tensor

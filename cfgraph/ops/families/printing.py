@@ -16,7 +16,8 @@ from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE
 from cfgraph.ops.families.strings import string_array
-from cfgraph.ops.opdef.facts import FileAccess, HostPlacement, SideEffects
+from cfgraph.ops.kernels.array_namespace import holds
+from cfgraph.ops.opdef.facts import CompilerSupport, FileAccess, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.resources import Step
 
@@ -193,13 +194,14 @@ class Assert(Op):
 
     signature = "condition: host bool, data: T ->"
     attrs = "T: list(type) >= 1, summarize: int = 3"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, only_checks=True)
+    compilation = CompilerSupport(traces_effects=True)
 
     @staticmethod
     def kernel(xp: ModuleType, summarize: int, /, step: Step, condition: Any, *data: Any) -> None:
         if condition.ndim:
             raise OpError(f"In[0] should be a scalar: {list(condition.shape)}")
-        if not condition:
+        if not holds(xp, condition):
             raise OpError(f"assertion failed: {bracket_values(data, summarize, b' ')}")
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -256,7 +256,14 @@ def channel_sums(xp: ModuleType, x: Any) -> Any:
     return np.ones(len(rows), x.dtype) @ rows
 
 
-_SCOPE: Final[ContextVar[list[Any] | None]] = ContextVar("_SCOPE", default=None)
+class _CheckScope(NamedTuple):
+    """The conditions of a scope, and those of enclosing scopes that are computed before it."""
+
+    earlier: Sequence[Any]
+    conditions: list[Any]
+
+
+_SCOPE: Final[ContextVar[_CheckScope | None]] = ContextVar("_SCOPE", default=None)
 
 
 def defer_check(condition: Callable[[], Any]) -> None:
@@ -266,7 +273,7 @@ def defer_check(condition: Callable[[], Any]) -> None:
     """
     scope = _SCOPE.get()
     if scope is not None:
-        scope.append(condition().all())
+        scope.conditions.append(condition().all())
 
 
 def is_tracing(xp: ModuleType) -> bool:
@@ -286,14 +293,23 @@ def require(condition: Any) -> None:
     """Add a condition to the current scope."""
     scope = _SCOPE.get()
     assert scope is not None
-    scope.append(condition)
+    scope.conditions.append(condition)
+
+
+def earlier_checks() -> list[Any]:
+    """The conditions that are computed so far, in the current scope and in enclosing ones."""
+    scope = _SCOPE.get()
+    return [] if scope is None else [*scope.earlier, *scope.conditions]
 
 
 @contextmanager
-def collected_checks() -> Iterator[list[Any]]:
-    """Open a scope and return its conditions; a loop, branch, or function body is a scope."""
+def collected_checks(earlier: Sequence[Any] = ()) -> Iterator[list[Any]]:
+    """Open a scope and return its conditions; a loop, branch, or function body is a scope.
+
+    `earlier` conditions are those of enclosing scopes, which need not hold where it runs.
+    """
     conditions: list[Any] = []
-    token = _SCOPE.set(conditions)
+    token = _SCOPE.set(_CheckScope(earlier, conditions))
     try:
         yield conditions
     finally:

@@ -68,7 +68,8 @@ class CompilerSupport:
 
     runnable: bool = True  # cfgraph has a kernel
     traceable: bool = True  # jax can trace the kernel
-    traces_effects: bool = False  # the same for a stateful op, on variables or random numbers
+    # the same for a stateful op, on variables or random numbers, or one that only checks
+    traces_effects: bool = False
     compiled: bool | None = None  # TensorFlow's XLA has a kernel; None: if traceable
     uncompiled_types: str = ""  # types that the kernel of XLA does not take, as in attrs
     row_operation: RowOperation = (

@@ -19,7 +19,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ir.traversal import ancestors, reachable, topological_order
 from cfgraph.ops.families.constants import Const
-from cfgraph.ops.opdef.op import has_effect, is_a, lookup, makes_handle, may_write, role_of
+from cfgraph.ops.opdef.op import Op, has_effect, is_a, lookup, makes_handle, may_write, role_of
 from cfgraph.ops.opdef.random_streams import GRAPH, draws
 from cfgraph.passes.node_copier import SourceCopier
 
@@ -43,6 +43,25 @@ def is_cheap_constant(node: Node) -> bool:
         return False
     elements = value.shape.elements
     return elements is not None and elements <= MAX_CHEAP_ELEMENTS
+
+
+def is_text_of_check(node: Node) -> bool:
+    """Return true for a cheap constant of type string that a check reads, for its message."""
+    value = node.attrs.get("value")
+    is_text = isinstance(value, TensorValue) and value.dtype.kind == "string"
+    return is_text and is_cheap_constant(node) and any(_only_checks(use.node) for use in node.uses)
+
+
+def _only_checks(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.effects.only_checks
+
+
+def constant_texts(node: Node, op: type[Op]) -> Collection[int]:
+    """Return the inputs of a check that are constant texts, which it reads only if it fails."""
+    if not op.effects.only_checks:
+        return ()
+    return [slot for slot, tensor in enumerate(node.inputs) if is_text_of_check(tensor.node)]
 
 
 def must_run_once(node: Node) -> bool:

@@ -249,7 +249,7 @@ def is_repeatable(plan: Plan) -> bool:
 def _has_lasting_effect(plan: NodePlan) -> bool:
     effects = plan.op.effects
     return effects.stateful and not (
-        effects.random or effects.reads_only or makes_handle(plan.node)
+        effects.random or effects.reads_only or effects.only_checks or makes_handle(plan.node)
     )
 
 

@@ -19,6 +19,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.function_bodies import constant_slots, determining_inputs
 from cfgraph.ops.opdef.op import Op, lookup, role_of
+from cfgraph.passes.functionalize.function_body import constant_texts, is_text_of_check
 from cfgraph.passes.functionalize.report import RejectionReason
 
 _DEVICE_KINDS: Final = (None, "CPU", "GPU")
@@ -145,7 +146,7 @@ def _kernel_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason
 
 def _type_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason | None:
     uncompiled = () if traced else op.compilation.uncompiled_types.split(", ")
-    for dtype in _node_dtypes(node):
+    for dtype in _node_dtypes(node, op, traced):
         if dtype.is_ref:
             return RejectionReason(
                 "reference", f"it has an input or output of type {dtype}", {"type": str(dtype)}
@@ -161,11 +162,14 @@ def _is_nonnumeric(dtype: DType) -> bool:
     return dtype.kind not in NUMERIC_KINDS or dtype.name.startswith("q")
 
 
-def _node_dtypes(node: Node) -> Iterator[DType]:
-    for tensor in node.inputs:
-        if tensor.dtype is not None:
+def _node_dtypes(node: Node, op: type[Op], traced: bool) -> Iterator[DType]:
+    """The types of inputs and outputs, in a traced cluster without the texts of its checks."""
+    texts = constant_texts(node, op) if traced else ()
+    for slot, tensor in enumerate(node.inputs):
+        if tensor.dtype is not None and slot not in texts:
             yield tensor.dtype
-    yield from node.output_types or ()
+    if not (traced and is_text_of_check(node)):
+        yield from node.output_types or ()
 
 
 def _device_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason | None:
