@@ -166,9 +166,8 @@ def engine_report(result: RunResult) -> EngineReport:
         outside = result.prepared.run.spec.outside
         return EngineReport(result.clusters.engine, None, None, None, outside or None)
     reason = result.fallback or None
-    xla = None if reason else result.tier_choice or None
     engine = "tokens" if reason else "compiled"
-    parts = _parts(result, explains=True)
+    parts, xla = _parts(result, explains=True), result.tier_choice or None
     return EngineReport(engine, result.is_interpreted, reason, xla, parts=parts)
 
 
@@ -337,7 +336,8 @@ def _engine_note(result: RunResult) -> str:
     placed = [note for item in result.reports if item.explains for note in item.notes()]
     if chosen.engine != "compiled":
         reason = f", since {chosen.reason}" if chosen.reason else ""
-        return f"engine: {chosen.engine}{' '.join(['', *placed[:1]])}{reason}"
+        choice = f"; {chosen.xla}" if chosen.xla else ""
+        return f"engine: {chosen.engine}{' '.join(['', *placed[:1]])}{reason}{choice}"
     if placed:
         return f"engine: compiled {placed[0]}, {'; '.join(placed[1:])}"
     if not is_partitioned(result.graph):

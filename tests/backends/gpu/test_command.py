@@ -10,6 +10,8 @@ import pytest
 
 from cfgraph.backends.gpu import context
 from cfgraph.backends.gpu.context import GpuContext
+from cfgraph.backends.xla import tier
+from cfgraph.backends.xla.jax_library import has_jax
 from tests.backends.gpu.stand_in import library
 
 TEXT = """
@@ -60,6 +62,17 @@ def test_a_gpu_on_a_card_is_named_and_so_is_what_the_host_did_for_it(
     assert "simulated" not in done.err
     gpu = json.loads(command(*line(graph, "--gpu", "real", "--json")).out)["result"]["gpu"]
     assert (gpu["kind"], gpu["name"], list(gpu["on_host"])) == ("real", "Stand-in", ["Dawsn"])
+
+
+@pytest.mark.skipif(not has_jax(), reason="jax (extra `xla`) is absent")
+@pytest.mark.usefixtures("stand_in")
+def test_explain_engine_has_the_times_that_decide_on_xla_on_a_card(
+    command: Any, graph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tier, "has_jax_cuda", lambda: True)
+    options = ["run", graph, "--devices", "gpu:0", "--soft", "--gpu", "real", "--feed", "x=[0,0]"]
+    done = command(*options, "--explain-engine")
+    assert "since devices are GPUs; XLA would compile for about" in done.err
 
 
 @pytest.mark.usefixtures("stand_in")
