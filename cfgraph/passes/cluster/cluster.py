@@ -29,14 +29,13 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, name_list
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors
-from cfgraph.passes.cluster.encapsulate import encapsulate
+from cfgraph.passes.cluster.encapsulate import EncapsulatedCluster, encapsulate
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
 from cfgraph.passes.cluster.formation.report import (
     Clustering,
     ClusterInputs,
-    ClusterReport,
     CompilationGain,
 )
 from cfgraph.passes.cluster.functional_form import compiled_calls, is_in_clusters
@@ -136,12 +135,10 @@ def cluster_traced(
 LOCATORS[cluster_traced.__code__] = pass_position
 
 
-def cluster_functional(
-    graph: Graph, *, fetches: Iterable[str], feeds: Iterable[str]
-) -> Clustering | None:
+def cluster_functional(graph: Graph, *, fetches: Iterable[str], feeds: Iterable[str]) -> bool:
     """Cluster a valid graph, in place, whose loops and conditionals XLA compiles as they are.
 
-    Return None if one must be lowered; the graph may be changed then.
+    Return false if one must be lowered; the graph may be changed then.
     """
     sizes = ClusterSizes(2, None)
     constraints = replace(cluster_constraints(graph, (), (), fetches, feeds), traced=True)
@@ -149,14 +146,14 @@ def cluster_functional(
     try:
         functionalized = compiled_calls(graph, constraints, instances)
     except (RegionRejected, Unsupported):
-        return None
+        return False
     constraints = replace(constraints, functionalized=functionalized)
     plan = plan_clusters(graph, liveness_rule(graph, "exact"), sizes, constraints, instances)
     if not is_in_clusters(functionalized, plan):
-        return None
-    clustering = _apply_plan(graph, plan, constraints, None)
+        return False
+    _encapsulate_clusters(graph, plan, constraints, {})
     require_valid_result(graph, "cluster")
-    return clustering
+    return True
 
 
 LOCATORS[cluster_functional.__code__] = pass_position
@@ -256,30 +253,20 @@ def _apply_plan(
 ) -> Clustering:
     """Encapsulate the clusters of a plan; report the decisions."""
     original_ops = {} if functionalizer is None else functionalizer.original_ops()
-    order = list(graph)
-    clusters, added = list[ClusterReport](), dict[Node, list[Node]]()
-    names: dict[str, tuple[str, ...]] = {}
     planned = [plan.cluster_report(body, original_ops) for body in plan.bodies]
-    for body, cluster in zip(plan.bodies, planned, strict=True):
-        name = _unique_cluster_name(graph, len(clusters))
-        result = encapsulate(graph, body, name, constraints.fetched, plan.instances)
-        added[body.members[-1]] = [result.launch, *result.aliases]
-        names.update((old, (name,)) for old in cluster.nodes)
-        names.update((old, (new,)) for old, new in result.outputs.items())
-        clusters.append(
-            replace(
-                cluster,
-                name=name,
-                inputs=ClusterInputs(result.constants, result.arguments, result.resources),
-                results=len(result.outputs),
-            )
+    names, made = _encapsulate_clusters(graph, plan, constraints, original_ops)
+    clusters = [
+        replace(
+            cluster,
+            name=result.launch.name,
+            inputs=ClusterInputs(result.constants, result.arguments, result.resources),
+            results=len(result.outputs),
         )
-    graph.remove(*plan.absorbed)
-    reorder_with_clusters(graph, order, added)
-    redirect_colocation(graph, {old: new for old, (new,) in names.items()})
+        for cluster, result in zip(planned, made, strict=True)
+    ]
     return Clustering(
         rewrites=len(clusters),
-        names=names,
+        names={old: (new,) for old, new in names.items()},
         warnings=plan.liveness.limits(),
         after=op_counts(graph),
         clusters=tuple(clusters),
@@ -287,6 +274,29 @@ def _apply_plan(
         outside={n.name: reason for n, reason in plan.outside.items() if n not in original_ops},
         regions=() if functionalizer is None else functionalizer.regions,
     )
+
+
+def _encapsulate_clusters(
+    graph: Graph,
+    plan: ClusterPlan,
+    constraints: ClusterConstraints,
+    original_ops: Mapping[Node, Mapping[str, str]],
+) -> tuple[dict[str, str], list[EncapsulatedCluster]]:
+    """Carry a plan out; the new names of nodes and outputs, and the clusters."""
+    order = list(graph)
+    made, added = list[EncapsulatedCluster](), dict[Node, list[Node]]()
+    names: dict[str, str] = {}
+    for body in plan.bodies:
+        name = _unique_cluster_name(graph, len(made))
+        result = encapsulate(graph, body, name, constraints.fetched, plan.instances)
+        added[body.members[-1]] = [result.launch, *result.aliases]
+        names.update(dict.fromkeys(body.original_ops(original_ops), name))
+        names.update(result.outputs)
+        made.append(result)
+    graph.remove(*plan.absorbed)
+    reorder_with_clusters(graph, order, added)
+    redirect_colocation(graph, names)
+    return names, made
 
 
 def _unique_cluster_name(graph: Graph, number: int) -> str:

@@ -228,7 +228,7 @@ def cluster_functional_run(spec: RunSpec) -> RunSpec | None:
     run = run.on(run.graph)
     needed = {*ancestors(run.graph, [*run.roots, *_nodes_of(run.feeds)])}
     run.graph.remove(*(node for node in run.graph if node not in needed))
-    is_clustered = cluster_functional(run.graph, **_cluster_names(run)) is not None
+    is_clustered = cluster_functional(run.graph, **_cluster_names(run))
     return run.on(run.graph) if is_clustered else None
 
 

@@ -291,6 +291,13 @@ class ClusterBody:
     copies: tuple[Node, ...]
     transparent: Collection[Node] = ()
 
+    def original_ops(self, replaced: Mapping[Node, Mapping[str, str]]) -> dict[str, str]:
+        """The ops of the members by name, and of the nodes that some of these have `replaced`."""
+        ops = dict[str, str]()
+        for node in self.members:
+            ops.update(replaced.get(node, {node.name: node.op}))
+        return ops
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
@@ -320,9 +327,7 @@ class ClusterPlan:
         `original_ops` has the original nodes, by name with their ops, of functionalized regions.
         """
         liveness, first = self.liveness, body.members[0]
-        ops = dict[str, str]()
-        for node in body.members:
-            ops.update(original_ops.get(node, {node.name: node.op}))
+        ops = body.original_ops(original_ops)
         return ClusterReport(
             "",
             tuple(ops),
