@@ -116,7 +116,7 @@ class OutputPorts:
 ARG_OP: Final = "_Arg"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class FunctionGraph:
     """A function body as a graph, with attributes substituted.
 
@@ -148,6 +148,8 @@ FunctionGraphs = dict[Function, FunctionGraph]
 class FunctionInstances:
     """Library functions as graphs, instantiated once per set of attributes, or from `bodies`.
 
+    `bodies` are the graphs of functions with one instance that were read before.
+
     `get` raises Unsupported once the instances have more nodes than the limit of the context.
     """
 
@@ -155,7 +157,7 @@ class FunctionInstances:
         self, library: Mapping[str, Function], bodies: FunctionGraphs | None = None
     ) -> None:
         self.library = library
-        self._bodies: FunctionGraphs = {} if bodies is None else bodies
+        self.bodies: FunctionGraphs = {} if bodies is None else bodies
         self._known: dict[tuple[str, bool, tuple[Any, ...]], FunctionGraph] = {}
         self._nodes = 0  # of all instances
         # the arguments of functions that need compile-time values, as far as they are known
@@ -174,7 +176,7 @@ class FunctionInstances:
         known = self._known.get(key)
         if known is None:
             known = replace(self.get(name, attrs), spare=True) if spare else None
-            known = known or self._bodies.pop(function, None)
+            known = known or self.bodies.pop(function, None)
             known = self._known[key] = known or instantiate(function, attrs, self.library)
             # a function may have as many instances as its callers have attributes
             self._nodes += len(known.graph)
@@ -183,14 +185,14 @@ class FunctionInstances:
 
     def clear(self) -> None:
         """Clear the graphs of all instances and bodies, which are no longer used."""
-        for instance in (*self._known.values(), *self._bodies.values()):
+        for instance in (*self._known.values(), *self.bodies.values()):
             instance.graph.clear()
         self._known.clear()
-        self._bodies.clear()
+        self.bodies.clear()
 
     def extended(self, functions: Mapping[str, Function]) -> FunctionInstances:
         """These instances with more functions, which are not in the library yet."""
-        instances = FunctionInstances({**self.library, **functions})
+        instances = FunctionInstances({**self.library, **functions}, self.bodies)
         instances._known = self._known
         instances.constants = self.constants
         return instances

@@ -251,6 +251,11 @@ class ClusterRunner:
             self.clusters[key] = self._make_cluster(func.name, function, node, instances, target)
         return self.clusters[key]
 
+    def share(self, functions: FunctionInstances) -> None:
+        """Run the functions that a pass has read, unless those of the same library are known."""
+        if self._instances is None or self._instances.library != functions.library:
+            self._instances = functions.extended({})  # of the library as it is now
+
     def _functions(self, graph: Graph) -> FunctionInstances:
         """The functions of a graph, shared by its calls."""
         if self._instances is None or self._instances.library != graph.functions:

@@ -157,9 +157,12 @@ def _with_branch_hint(graph: Graph, errors: Sequence[Finding]) -> Sequence[Findi
     return errors if hint is None else [replace(errors[0], hint=hint), *errors[1:]]
 
 
-def require_valid_result(graph: Graph, pass_name: str) -> None:
-    """Raise InvalidResult if a pass made an invalid graph from a valid one."""
-    if errors := [finding for finding in _findings(graph).all if finding.level == "error"]:
+def require_valid_result(
+    graph: Graph, pass_name: str, bodies: FunctionGraphs | None = None
+) -> None:
+    """Raise InvalidResult if a pass made an invalid graph from a valid one; `bodies` as above."""
+    findings = _findings(graph, bodies=bodies).all
+    if errors := [finding for finding in findings if finding.level == "error"]:
         raise InvalidResult(pass_name, errors)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,11 +34,22 @@ MAX_NESTED_CALLS: Final = 60
 SlotsOf = Callable[[Node, type[Op]], Collection[int]]
 
 
-def execution_order(function: FunctionGraph) -> list[Node]:
+# with the edits of the graph until then
+_orders: WeakKeyDictionary[FunctionGraph, tuple[int, Sequence[Node]]] = WeakKeyDictionary()
+
+
+def execution_order(function: FunctionGraph) -> Sequence[Node]:
     """The nodes that outputs and effects of a function need, in topological order.
 
     Arguments are excluded. Raises Unsupported for nodes that cannot run in a straight line.
     """
+    edits, known = function.graph.edits, _orders.get(function)
+    if known is None or known[0] != edits:
+        known = _orders[function] = edits, _straight_line(function)
+    return known[1]
+
+
+def _straight_line(function: FunctionGraph) -> Sequence[Node]:
     needed = function.needed()
     order = topological_order([node for node in function.graph if node in needed]).nodes
     arguments = set(function.arguments)

@@ -23,7 +23,7 @@ from cfgraph.analysis.verify.verify import require_valid, require_valid_result
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.colocation import COLOCATION_ATTR, renamed_groups
-from cfgraph.ir.function_graph import FunctionInstances
+from cfgraph.ir.function_graph import FunctionGraphs, FunctionInstances
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, name_list
@@ -135,25 +135,31 @@ def cluster_traced(
 LOCATORS[cluster_traced.__code__] = pass_position
 
 
-def cluster_functional(graph: Graph, *, fetches: Iterable[str], feeds: Iterable[str]) -> bool:
+def cluster_functional(
+    graph: Graph, *, fetches: Iterable[str], feeds: Iterable[str], bodies: FunctionGraphs
+) -> FunctionInstances | None:
     """Cluster a valid graph, in place, whose loops and conditionals XLA compiles as they are.
 
-    Return false if one must be lowered; the graph may be changed then.
+    Return its functions as graphs, from `bodies` where these have them, or None if a loop or
+    conditional must be lowered; the graph may be changed then.
     """
     sizes = ClusterSizes(2, None)
     constraints = replace(cluster_constraints(graph, (), (), fetches, feeds), traced=True)
-    instances = FunctionInstances(graph.functions)
+    instances = FunctionInstances(graph.functions, bodies)
     try:
         functionalized = compiled_calls(graph, constraints, instances)
     except (RegionRejected, Unsupported):
-        return False
+        return None
     constraints = replace(constraints, functionalized=functionalized)
     plan = plan_clusters(graph, liveness_rule(graph, "exact"), sizes, constraints, instances)
     if not is_in_clusters(functionalized, plan):
-        return False
-    _encapsulate_clusters(graph, plan, constraints, {})
-    require_valid_result(graph, "cluster")
-    return True
+        return None
+    _, made = _encapsulate_clusters(graph, plan, constraints, {})
+    require_valid_result(graph, "cluster", bodies)
+    for cluster in made:
+        function = instances.get(cluster.launch.name, {})
+        instances.constants[function] = frozenset(range(cluster.constants))
+    return instances
 
 
 LOCATORS[cluster_functional.__code__] = pass_position

@@ -33,6 +33,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.opdef.op import is_functional, lookup
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.joint_products import join_products
 from cfgraph.runtime.engine.plan import (
     ClusterKernels,
@@ -68,7 +69,7 @@ _LARGEST_BLOCK: Final = (32 << 20) - (64 << 10)
 def prepare(
     spec: RunSpec,
     config: RunConfig,
-    clusters: ClusterKernels,
+    clusters: ClusterRunner,
     omit_values: ValueOmission | None = None,
 ) -> tuple[RunSpec, list[Plan]]:
     """Return the run as the token executor executes it, and its plans.
@@ -81,11 +82,14 @@ def prepare(
     if config.regions and config.jit and len(config.devices) < 2 and config.workers is None:
         clustered = cluster_functional_run(spec)
     if clustered is None:
-        clustered, device = _prepare_lowered(lower_run(spec), config, device)
-    plans = runnable_plans(clustered, device, config, clusters)
+        spec, device = _prepare_lowered(lower_run(spec), config, device)
+    else:
+        spec, functions = clustered
+        clusters.share(functions)
+    plans = runnable_plans(spec, device, config, clusters)
     if omit_values is not None:
-        omit_values(clustered.graph, plans)
-    return clustered, plans
+        omit_values(spec.graph, plans)
+    return spec, plans
 
 
 def _prepare_lowered(
@@ -188,7 +192,7 @@ class PlannedRun:
 def plan_run(
     spec: RunSpec,
     config: RunConfig,
-    clusters: ClusterKernels,
+    clusters: ClusterRunner,
     token_reason: str,
     *,
     omit_values: ValueOmission | None = None,
@@ -222,7 +226,7 @@ def plan_run(
 
 def _plan_run(
     config: RunConfig,
-    clusters: ClusterKernels,
+    clusters: ClusterRunner,
     token_reason: str,
     spec: RunSpec,
     *,

@@ -13,7 +13,7 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.devices import short_device_names
-from cfgraph.ir.function_graph import OutputPorts
+from cfgraph.ir.function_graph import FunctionGraphs, FunctionInstances, OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.registry import ROLES
@@ -209,10 +209,11 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     return replace(spec.on(copy), early_reads=frozenset(early_reads), outside=outside)
 
 
-def cluster_functional_run(spec: RunSpec) -> RunSpec | None:
+def cluster_functional_run(spec: RunSpec) -> tuple[RunSpec, FunctionInstances] | None:
     """The run on a copy of its graph, with clusters that contain its loops and conditionals.
 
-    None if one of these must be lowered, or no node calls a function.
+    Also the functions of the copy as graphs. None if a loop or conditional must be lowered, or no
+    node calls a function.
     """
     from cfgraph.passes.cluster.cluster import cluster_functional
     from cfgraph.passes.lower.lower import inline_calls
@@ -220,16 +221,17 @@ def cluster_functional_run(spec: RunSpec) -> RunSpec | None:
     if not calls_functions(spec.graph) or any(map(ROLES.__getitem__, spec.graph.ops)):
         return None
     run = _functional_copy(spec)
+    bodies: FunctionGraphs = {}
     try:
-        require_valid(run.graph)
+        require_valid(run.graph, bodies)
         inline_calls(run.graph)
     except (InvalidInput, Unsupported):  # lowering raises the same
         return None
     run = run.on(run.graph)
     needed = {*ancestors(run.graph, [*run.roots, *_nodes_of(run.feeds)])}
     run.graph.remove(*(node for node in run.graph if node not in needed))
-    is_clustered = cluster_functional(run.graph, **_cluster_names(run))
-    return run.on(run.graph) if is_clustered else None
+    functions = cluster_functional(run.graph, **_cluster_names(run), bodies=bodies)
+    return None if functions is None else (run.on(run.graph), functions)
 
 
 def _cluster_names(spec: RunSpec) -> dict[str, list[str]]:
