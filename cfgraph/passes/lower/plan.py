@@ -96,7 +96,8 @@ class LoweringPlan:
                 raise UsageError(message, hint=did_you_mean(name, graph.functions))
 
     def _read(self, graph: Graph) -> None:
-        if not any(functional_kind(op, self.instances) for op in graph.ops):
+        kinds = {functional_kind(op, self.instances) for op in graph.ops}
+        if kinds.isdisjoint(self.selection.kinds):
             return
         order = topological_order(graph).nodes
         for node in order:
