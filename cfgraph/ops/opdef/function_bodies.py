@@ -14,7 +14,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.attrs import functions_in
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import current_limits
 from cfgraph.ops.opdef.op import (
@@ -207,17 +207,18 @@ def _callees_first(
             done.add(todo.pop())
             yield current, callees[current]
         else:
-            callees[current] = [
-                callee
-                for node in current.graph
-                if (op := lookup(node.op)) is not None
-                for callee in called_functions(node, op, instances)
-            ]
+            callees[current] = _callees(current.graph, instances)
             for callee in callees[current]:
                 if callee in callees and callee not in done:
                     message = f"function {callee.name!r} calls itself"
                     raise Unsupported(message, node=current.name, code="CFG134")
                 todo.append(callee)
+
+
+def _callees(graph: Graph, instances: FunctionInstances) -> list[FunctionGraph]:
+    ops = {name: op for name in graph.ops if (op := lookup(name)) is not None and op.calls.inlined}
+    calls = [node for node in graph if node.op in ops] if ops else []
+    return [callee for node in calls for callee in called_functions(node, ops[node.op], instances)]
 
 
 def loop_invariant_arguments(body: FunctionGraph) -> tuple[bool, ...]:

@@ -137,8 +137,10 @@ class _FunctionalForm:
             todo.append(Output(node, CONTROL))
         for node, port in todo:
             ports = read.setdefault(node, set())
+            if port in ports:
+                continue
             is_functional = bool(_functional_kind(node))
-            if port in ports or (ports and not is_functional):
+            if ports and not is_functional:
                 continue
             ports.add(port)
             slots = self._slots(node, ports) if is_functional else range(len(node.inputs))
