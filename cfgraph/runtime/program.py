@@ -1,8 +1,8 @@
 """Generated code before it is printed: lines in nested blocks, over variables.
 
 Variables get their names when the code is printed, so that two variables may become one until then.
-No name or text of a graph is part of the code. Elementwise operators write into the buffer of an
-operand that nothing reads again. `NotCompiled` is raised for a run that generated code cannot
+No name or text of a graph is part of the code. Operators and some kernels write into the buffer of
+an operand that nothing reads again. `NotCompiled` is raised for a run that generated code cannot
 represent: the token executor runs it.
 """
 
@@ -141,15 +141,26 @@ def _resolved(values: Sequence[Value]) -> list[Value]:
 
 
 def _reusing(line: Line, operands: Sequence[Value], dead: Sequence[Value]) -> str:
-    """The form of an operator on two arrays that may write into one that is dead after it."""
-    first, second = operands
-    if first.scalar or second.scalar:
+    """The form of an operation on arrays that may write into one that is dead after it."""
+    if line.form in OPERATORS:
+        first, second = operands
+        flags = FIRST * _is_reusable(line, first, dead) + SECOND * _is_reusable(line, second, dead)
+        return REUSING_FORMS[line.form, flags] if flags else line.form
+    is_call = line.plan is not None and line.plan.op.aliasing.reuses_input
+    if (
+        not is_call
+        or not line.form.startswith("{}({}")
+        or not _is_reusable(line, operands[1], dead)
+    ):
         return line.form
+    call = line.form.format(*[f"{{{index}}}" for index in range(len(operands))])
+    reusing = call.replace("{0}(", "_reuse({0}, ")
+    return f"{call} if {{1}}.nbytes < {_MIN_BYTES} else {reusing}"
+
+
+def _is_reusable(line: Line, operand: Value, dead: Sequence[Value]) -> bool:
     dtype = line.plan.node.attrs.get("T") if line.plan is not None else None
-    if getattr(dtype, "kind", "") not in _NUMERIC:
-        return line.form
-    flags = FIRST * (first in dead) + SECOND * (second in dead)
-    return REUSING_FORMS[line.form, flags] if flags else line.form
+    return operand in dead and not operand.scalar and getattr(dtype, "kind", "") in _NUMERIC
 
 
 def _is_simple(form: str) -> bool:
@@ -386,7 +397,7 @@ class Program:
                 operands, targets = _resolved(operands), _resolved(targets)
             form, block, later = line.form, line.block, drops.pop(index, None)
             same = [value for b, value in later if b is block] if later and _is_simple(form) else []
-            if drops_values and form in OPERATORS:
+            if drops_values:
                 form = _reusing(line, operands, [*same, *targets])
             text = form.format(*[value.name for value in operands])
             if targets:

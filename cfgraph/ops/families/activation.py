@@ -15,7 +15,7 @@ from cfgraph.ops.kernels.array_namespace import (
     rounds_each_step,
 )
 from cfgraph.ops.opdef.batching import elementwise
-from cfgraph.ops.opdef.facts import AlgebraicFacts
+from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -111,12 +111,13 @@ class Relu(Activation):
     """Rectified linear unit: max(x, 0)."""
 
     algebra = AlgebraicFacts(idempotent=True)
+    aliasing = Aliasing(reuses_input=True)
     attrs = one_of(REAL, "qint8")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         maximum, zero = xp.maximum, node.attr("T").numpy.type(0)
-        return lambda x: maximum(x, zero)
+        return lambda x, out=None: maximum(x, zero) if out is None else maximum(x, zero, out=out)
 
     gradient = gradient_from_output(lambda g, dy, y: g.ReluGrad(dy, y))
 
@@ -125,6 +126,7 @@ class Relu6(Activation):
     """Relu capped at 6: min(max(x, 0), 6)."""
 
     algebra = AlgebraicFacts(idempotent=True)
+    aliasing = Aliasing(reuses_input=True)
     attrs = one_of(REAL)
 
     @classmethod
@@ -132,8 +134,8 @@ class Relu6(Activation):
         kind = node.attr("T").numpy.type
         zero, six = kind(0), kind(6)
 
-        def clip(x: Any) -> Any:
-            positive = xp.maximum(x, zero)
+        def clip(x: Any, out: Any = None) -> Any:
+            positive = xp.maximum(x, zero) if out is None else xp.maximum(x, zero, out=out)
             if isinstance(positive, np.ndarray):
                 return np.minimum(positive, six, out=positive)
             return xp.minimum(positive, six)

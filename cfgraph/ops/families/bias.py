@@ -15,6 +15,7 @@ from cfgraph.ops.families.reduction import Sum
 from cfgraph.ops.kernels.array_namespace import computed_in_float32
 from cfgraph.ops.kernels.half_reductions import reduced_half
 from cfgraph.ops.opdef.batching import BatchBuilder
+from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
@@ -32,14 +33,15 @@ class BiasAddV1(SameShape):
     signature = "value: T, bias: T -> output: T"
     attrs = _TYPES
     has_data_format: ClassVar[bool] = False
+    aliasing = Aliasing(reuses_input=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         first = cls.has_data_format and node.attr("data_format") == b"NCHW"
 
-        def add(value: Any, bias: Any) -> Any:
+        def add(value: Any, bias: Any, out: Any = None) -> Any:
             if not first and bias.shape == value.shape[-1:] and value.ndim > 1:
-                return value + bias
+                return value + bias if out is None else np.add(value, bias, out)
             if value.ndim < 2:
                 raise OpError(f"Input tensor must be at least 2D: {list(value.shape)}")
             axis = 1 if first else value.ndim - 1

@@ -85,6 +85,7 @@ class Aliasing:
     preserves_elements: bool = False  # each element is an unchanged one of an input of that type
     aliases_input: bool = False  # output 0 has the bytes of input 0, in another shape
     reads_region: bool = False  # reads only that region of input 0 that it returns
+    reuses_input: bool = False  # its kernel in NumPy writes into `out`, which may be input 0
 
 
 @dataclass(frozen=True)

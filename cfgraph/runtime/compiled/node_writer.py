@@ -400,28 +400,55 @@ def _references_of_variable() -> int:
 _UNSHARED: Final = _references_of_variable()
 
 
+def _base_references(a: Any) -> int:
+    return sys.getrefcount(a.base)
+
+
+_UNSHARED_BASE: Final = _base_references(np.empty(1)[:])
+
+
+def _has_own_buffer(a: Any) -> bool:
+    """True for an array in memory that no other array has, if only a variable holds this one."""
+    flags = a.flags
+    if not flags.c_contiguous or not flags.writeable:
+        return False
+    if flags.owndata:
+        return True
+    is_whole = a.base.__class__ is np.ndarray and a.base.flags.owndata
+    return bool(is_whole) and _base_references(a) <= _UNSHARED_BASE
+
+
+def _can_hold(a: Any, b: Any) -> bool:
+    """True if the result of an operator on both fits into the buffer of the first, which has it."""
+    if a.__class__ is not np.ndarray or a.dtype != b.dtype or not _has_own_buffer(a):
+        return False
+    sizes = zip(reversed(a.shape), reversed(b.shape), strict=False)
+    return b.ndim <= a.ndim and all(size in (1, n) for n, size in sizes)
+
+
 def _reusing_operator(function: np.ufunc) -> Callable[[Any, Any, int], Any]:
     def run(a: Any, b: Any, dead: int) -> Any:
-        if (
-            a.__class__ is b.__class__ is np.ndarray
-            and a.dtype == b.dtype
-            and a.shape == b.shape
-            and a.flags.c_contiguous
-            and b.flags.c_contiguous
-        ):
-            if dead & FIRST and sys.getrefcount(a) <= _UNSHARED and a.flags.owndata:
-                return function(a, b, a)
-            if dead & SECOND and sys.getrefcount(b) <= _UNSHARED and b.flags.owndata:
-                return function(a, b, b)
+        if dead & FIRST and sys.getrefcount(a) <= _UNSHARED and _can_hold(a, b):
+            return function(a, b, a)
+        if dead & SECOND and sys.getrefcount(b) <= _UNSHARED and _can_hold(b, a):
+            return function(a, b, b)
         return function(a, b)
 
     return run
 
 
-REUSING: Final[dict[str, Callable[[Any, Any, int], Any]]] = {
+def _reuse(kernel: Callable[..., Any], a: Any, *others: Any) -> Any:
+    """The result of a kernel, in the buffer of its first input if nothing else has that."""
+    if a.__class__ is np.ndarray and sys.getrefcount(a) <= _UNSHARED and _has_own_buffer(a):
+        return kernel(a, *others, out=a)
+    return kernel(a, *others)
+
+
+REUSING: Final[dict[str, Callable[..., Any]]] = {
     "_add": _reusing_operator(np.add),
     "_subtract": _reusing_operator(np.subtract),
     "_multiply": _reusing_operator(np.multiply),
+    "_reuse": _reuse,
 }
 
 

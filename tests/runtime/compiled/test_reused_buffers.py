@@ -49,6 +49,42 @@ def test_a_buffer_of_another_shape_is_not_reused() -> None:
     assert result_address(FIRST | SECOND, shape=(2, 1)) == ""
 
 
+def test_a_buffer_is_reused_if_the_other_operand_is_repeated() -> None:
+    assert result_address(FIRST | SECOND, shape=(1,)) == "a"
+    assert result_address(SECOND, shape=(1,)) == ""
+    assert result_address(FIRST | SECOND, shape=(1, SIZE)) == "b"
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_the_buffer_of_a_view_is_reused_unless_another_has_it(is_shared: bool) -> None:
+    a = np.ones((2, SIZE)).reshape((SIZE, 2))
+    other = a.base if is_shared else None
+    address = a.ctypes.data
+    result = REUSING["_add"](a, np.ones(2), FIRST)
+    assert (result.ctypes.data == address) == (not is_shared)
+    assert other is None or (other == 1).all()
+
+
+LAYER = """
+x = Placeholder() {dtype=float32}
+bias = Const() {dtype=float32, value=float32[2]:[-1.0, 0.5]}
+a = BiasAdd(x, bias)
+b = Relu(a)
+c = BiasAdd(b, bias)
+d = Relu6(c)
+"""
+
+
+@pytest.mark.parametrize("fetches", [["d:0"], ["a:0", "d:0"], ["b:0", "c:0", "d:0"]])
+def test_kernels_reuse_buffers_with_the_same_values(fetches: list[str]) -> None:
+    x = np.linspace(-9, 9, SIZE, dtype=np.float32).reshape((-1, 2))
+    pair, before = Pair(lambda: graph_of(LAYER)), x.copy()
+    for _ in range(2):
+        pair.run(fetches, {"x:0": x})
+    assert (x == before).all()
+    assert not pair.fallback
+
+
 CHAIN = """
 x = Placeholder() {dtype=float32}
 v = VarHandleOp() {dtype=float32, shape=[?], shared_name="v"}
