@@ -355,3 +355,29 @@ def test_half_floats_are_quantized_in_float32(name: str) -> None:
 def test_patches_of_an_empty_batch_have_channels() -> None:
     attrs = {"ksizes": [1, 2, 2, 1], "strides": [1] * 4, "rates": [1] * 4, "padding": b"SAME"}
     assert compute("ExtractImagePatches", floats(0, 7, 6, 3), **attrs).shape == (0, 7, 6, 12)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 8, 9, 60])
+def test_sums_of_few_and_many_sparse_elements_are_those_of_dense_tensors(count: int) -> None:
+    sizes = np.array([7, 11])
+    dense = np.zeros((2, 7, 11), np.float32)
+    for tensor in dense:
+        np.put(tensor, RANDOM.permutation(tensor.size)[:count], floats(count))
+    parts = [(np.argwhere(tensor), tensor[tensor != 0], sizes) for tensor in dense]
+    indices, values, _ = compute("SparseAdd", *parts[0], *parts[1], np.float32(0))
+    total = compute("SparseToDense", indices, sizes, values, np.float32(0))
+    np.testing.assert_array_equal(total, dense.sum(axis=0))
+
+
+@pytest.mark.parametrize("count", [3, 60])
+def test_a_wrong_index_among_few_and_many_is_named(count: int) -> None:
+    rows, size = (
+        np.stack([np.arange(count), np.arange(count) * 0 + 1], axis=1),
+        np.array([count, 2]),
+    )
+    values = floats(count)
+    for row, message in (([0, 2], "is out of bounds"), ([0, 1], "is repeated|out of order")):
+        wrong = rows.copy()
+        wrong[1] = row
+        with pytest.raises(OpError, match=message):
+            compute("SparseToDense", wrong, size, values, np.float32(0))

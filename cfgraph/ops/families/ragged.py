@@ -13,6 +13,8 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
+from cfgraph.ops.families.sparse_arithmetic import are_inside
+from cfgraph.ops.kernels.array_namespace import FEW_NUMBERS
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -21,11 +23,19 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 def check_splits(splits: Any, count: int | None) -> None:
     """Raise OpError unless row splits begin with 0, never fall, and end with `count`."""
-    if splits.ndim != 1 or not len(splits) or splits[0] != 0 or (splits[1:] < splits[:-1]).any():
+    if splits.ndim != 1 or not len(splits) or splits[0] != 0 or not _is_rising(splits):
         raise OpError("Ragged splits must be a vector that starts with 0 and never decreases")
     if count is not None and splits[-1] != count:
         message = f"Ragged splits must end with the number of values, {count}, not {splits[-1]}"
         raise OpError(message)
+
+
+def _is_rising(splits: Any) -> bool:
+    """True if no number of a vector is less than the one before."""
+    if len(splits) <= FEW_NUMBERS:
+        numbers = splits.tolist()
+        return bool(numbers == sorted(numbers))
+    return bool((splits[1:] >= splits[:-1]).all())
 
 
 def splits_of(lengths: Any) -> Any:
@@ -59,10 +69,8 @@ class RaggedRange(Op):
             if len(sizes) > 1 or any(x.ndim > 1 for x in bounds):
                 raise OpError("starts, limits, and deltas must be scalars or vectors of one length")
             count = sizes.pop() if sizes else 1
-            if any(x.shape != (count,) for x in bounds):
-                bounds = tuple([np.broadcast_to(x, (count,)) for x in bounds])
-            starts, limits, deltas = bounds
-            if (deltas == 0).any():
+            starts, limits, deltas = (x if x.ndim else x.repeat(count) for x in bounds)
+            if not deltas.all():
                 raise OpError("Requires delta != 0")
             lengths = _range_lengths(starts, limits, deltas)
             splits = splits_of(lengths)
@@ -177,9 +185,8 @@ def _outer_splits(indices: Any, splits_type: Any) -> list[Any]:
 def _gather_rows(nested: Sequence[Any], values: Any, indices: Any) -> list[Any]:
     flat = indices.reshape(-1).astype(np.int64)
     rows = len(nested[0]) - 1
-    is_bad = (flat < 0) | (flat >= rows)
-    if is_bad.any():
-        bad = is_bad.argmax()
+    if not are_inside(flat[:, None], (rows,)):
+        bad = ((flat < 0) | (flat >= rows)).argmax()
         raise OpError(f"indices[{bad}] = {flat[bad]} is not in [0, {rows})")
     result = []
     for splits in nested:

@@ -183,11 +183,13 @@ def _ragged_dims(kinds: Sequence[bytes], partitions: Sequence[Any]) -> tuple[int
 def _dim_of_splits(partition: Any, count: int) -> _RaggedDim:
     splits = partition.astype(np.int64)
     lengths = splits[1:] - splits[:-1]
-    filled = np.flatnonzero(lengths)
-    _require_row(int(filled[-1]) if len(filled) else -1, count)
+    if len(lengths) > count:
+        filled = np.flatnonzero(lengths)
+        _require_row(int(filled[-1]) if len(filled) else -1, count)
     reserve_array((int(splits[-1]),), 8)
     rows = np.arange(len(lengths)).repeat(lengths)
-    return _RaggedDim(rows, places_in_rows(splits, lengths), int(lengths.max(initial=0)))
+    longest = int(lengths.max()) if len(lengths) else 0
+    return _RaggedDim(rows, places_in_rows(splits, lengths), longest)
 
 
 def _dim_of_rows(partition: Any, count: int) -> _RaggedDim:
@@ -217,13 +219,12 @@ def _dense_sizes(
         return tuple(natural)
     if shape.shape != (len(natural),):
         raise OpError(f"shape has {shape.size} dimensions, the ragged tensor {len(natural)}")
-    if (shape < -1).any():
-        raise OpError(f"the sizes in shape must be at least -1, got {shape.tolist()}")
-    wanted = [
-        size if want < 0 else want for want, size in zip(shape.tolist(), natural, strict=True)
-    ]
+    requested = shape.tolist()
+    if min(requested, default=0) < -1:
+        raise OpError(f"the sizes in shape must be at least -1, got {requested}")
+    wanted = [size if want < 0 else want for want, size in zip(requested, natural, strict=True)]
     if tuple(wanted[len(wanted) - values.ndim + 1 :]) != values.shape[1:]:
-        raise OpError(f"shape {shape.tolist()} does not fit values of shape {list(values.shape)}")
+        raise OpError(f"shape {requested} does not fit values of shape {list(values.shape)}")
     return tuple(wanted)
 
 

@@ -150,7 +150,11 @@ def combine_segments(
     Comparisons with NaN are false, so the later row wins.
     """
     reserve_array((int(count), *rows.shape[1:]), rows.dtype.itemsize)
-    result: Any = np.full_like(rows, start, shape=(count, *rows.shape[1:]))
+    shape = count, *rows.shape[1:]
+    if type(rows) is np.ndarray:
+        result: Any = np.full(shape, start, rows.dtype)
+    else:
+        result = np.full_like(rows, start, shape=shape)
     if not isinstance(result, np.ndarray):
         return accumulated_at(xp, result, ids, rows, SEGMENT_ATTRS[ufunc])
     wins = {np.maximum: np.greater, np.minimum: np.less}.get(ufunc)

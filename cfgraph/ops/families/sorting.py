@@ -332,6 +332,7 @@ class Where(Op):
     def kernel(xp: ModuleType, value: Any) -> Any:
         if not value.ndim:
             raise OpError("WhereOp : Unhandled input dimensions: 0")
-        return xp.argwhere(value != 0)
+        is_set = value != 0
+        return is_set.nonzero()[0][:, None] if value.ndim == 1 else xp.argwhere(is_set)
 
     shape = staticmethod(lambda context: [Shape((None, context.inputs[0].rank))])

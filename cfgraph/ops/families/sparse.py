@@ -13,9 +13,8 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.families.sparse_arithmetic import are_inside, flat_positions
-from cfgraph.ops.kernels.array_namespace import combine_at
+from cfgraph.ops.kernels.array_namespace import FEW_NUMBERS, combine_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -142,13 +141,12 @@ def check_indices_inside(indices: Any, sizes: Sequence[int], name: str = "indice
 
 def _check_index_order(indices: Any, sizes: Sequence[int]) -> None:
     """Raise OpError unless indices are unique and in row-major order."""
-    if flat_positions(indices, sizes) is not None:
+    if indices.size > FEW_NUMBERS and flat_positions(indices, sizes) is not None:
         return
-    rows = [tuple(row) for row in indices.tolist()]
-    for position, (row, after) in enumerate(pairwise(rows)):
+    for position, (row, after) in enumerate(pairwise(indices.tolist())):
         if row >= after:
             problem = "repeated" if row == after else "out of order"
-            raise OpError(f"indices[{position + 1}] = {list(after)} is {problem}")
+            raise OpError(f"indices[{position + 1}] = {after} is {problem}")
 
 
 class SparseToDense(Op):
@@ -260,8 +258,9 @@ def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
     # indices beyond the shape are carried over as numbers
     rest, result = indices @ _strides(source), np.empty((len(indices), len(target)), np.int64)
     for column, stride in enumerate(_strides(target)):
-        result[:, column] = truncated_quotient(rest, stride)
-        rest = rest - result[:, column] * stride
+        inner = np.fmod(rest, stride)  # of the sign of the dividend
+        result[:, column] = (rest - inner) // stride
+        rest = inner
     return result, sizes
 
 

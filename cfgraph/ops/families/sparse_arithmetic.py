@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.division import truncated_quotient
+from cfgraph.ops.kernels.array_namespace import FEW_NUMBERS
 from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
 from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Kernel, Op, OpError, one_of
@@ -32,9 +33,10 @@ def check_sparse(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
             f"a sparse tensor has {len(values)} values of rank {len(shape)}, but indices of shape "
             f"{list(indices.shape)}"
         )
-    if not are_inside(indices, shape):
-        raise OpError(f"an index is out of the bounds {shape.tolist()}")
-    return tuple(shape.tolist())
+    sizes = tuple(shape.tolist())
+    if not are_inside(indices, sizes):
+        raise OpError(f"an index is out of the bounds {[*sizes]}")
+    return sizes
 
 
 def check_size(sizes: Any) -> None:
@@ -43,8 +45,11 @@ def check_size(sizes: Any) -> None:
         raise OpError(f"Shape {list(map(int, sizes))} would have more than 2**63 - 1 elements")
 
 
-def are_inside(indices: Any, sizes: Any) -> bool:
+def are_inside(indices: Any, sizes: Sequence[int]) -> bool:
     """True if all rows of coordinates lie within the sizes."""
+    if indices.size <= FEW_NUMBERS:
+        rows = indices.tolist()
+        return all(0 <= x < size for row in rows for x, size in zip(row, sizes, strict=True))
     # without their sign, negative numbers are larger than all sizes
     unsigned, bounds = np.dtype(f"u{indices.dtype.itemsize}"), np.maximum(sizes, 0)
     return bool((indices.view(unsigned) < bounds.astype(np.uint64)).all())
@@ -97,21 +102,11 @@ class SparseAdd(Op):
         if threshold.ndim:
             raise OpError(f"thresh must be a scalar, got shape {list(threshold.shape)}")
         sizes = a_shape.tolist()
-        places = _merged_places(a_indices, b_indices, sizes)
-        in_a, in_b = places.T >= 0
-        both, only_b = in_a & in_b, ~in_a
-        sums, indices = (
-            np.empty(len(places), a.dtype),
-            np.empty((len(places), len(sizes)), np.int64),
-        )
-        for inside, place, values, rows in (
-            (in_a, places[:, 0], a, a_indices),
-            (only_b, places[:, 1], b, b_indices),
-        ):
-            sums[inside], indices[inside] = values[place[inside]], rows[place[inside]]
-        sums[both] += b[places[both, 1]]
+        first, second, own = _merged_places(a_indices, b_indices, sizes)
+        sums, both = np.concatenate((a, b))[own], (first >= 0) & (second >= 0)
+        sums[both] += b[second[both]]
         large = (np.abs(sums) >= threshold) | ~both
-        return indices[large], sums[large], a_shape
+        return np.concatenate((a_indices, b_indices))[own[large]], sums[large], a_shape
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -128,10 +123,13 @@ class SparseAdd(Op):
         return None, made.output(0), None, None, made.output(1), None, None
 
 
-def _merged_places(a: Any, b: Any, sizes: Sequence[int]) -> Any:
-    """The places in both of the sorted union of indices, or -1."""
-    places = _merge_positions(flat_positions(a, sizes), flat_positions(b, sizes))
-    return _merge(row_keys(a), row_keys(b)) if places is None else places
+def _merged_places(a: Any, b: Any, sizes: Sequence[int]) -> tuple[Any, Any, Any]:
+    """The places of the sorted union of indices in `a` and in `b`, or -1, and in both in turn."""
+    places = None
+    if a.size + b.size > FEW_NUMBERS:
+        places = _merge_positions(flat_positions(a, sizes), flat_positions(b, sizes))
+    first, second = (_merge(row_keys(a), row_keys(b)) if places is None else places).T
+    return first, second, np.where(first >= 0, first, len(a) + second)
 
 
 class SparseSparseMaximum(Op):
@@ -155,15 +153,12 @@ class SparseSparseMaximum(Op):
                 raise OpError(
                     f"operands' shapes do not match: {a_shape.tolist()} and {b_shape.tolist()}"
                 )
-            places = _merged_places(a_indices, b_indices, a_shape.tolist())
-            indices = np.concatenate((a_indices, b_indices))
-            first, second = places.T
-            own = np.where(first >= 0, first, len(a) + second)
+            first, second, own = _merged_places(a_indices, b_indices, a_shape.tolist())
             left, right = (
                 np.append(values, values.dtype.type(0))[place]
                 for values, place in ((a, first), (b, second))
             )
-            return indices[own], cls.selects(left, right)
+            return np.concatenate((a_indices, b_indices))[own], cls.selects(left, right)
 
         return select
 
@@ -263,15 +258,16 @@ class SparseSlice(Op):
 
     @staticmethod
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any, start: Any, size: Any) -> Any:
-        check_sparse(indices, values, shape)
+        sizes = check_sparse(indices, values, shape)
         if start.shape != shape.shape or size.shape != shape.shape:
             raise OpError(f"start and size must hold {len(shape)} numbers")
-        check_size(shape)
-        if (size < 0).any():
+        check_size(sizes)
+        if min(size.tolist(), default=0) < 0:
             raise OpError(f"size must not be negative, got {size.tolist()}")
-        inside = ((indices >= start) & (indices - start < size)).all(axis=1)
+        moved = indices - start
+        inside = ((indices >= start) & (moved < size)).all(axis=1)
         extent = np.maximum(np.minimum(size, shape - start), 0)
-        return indices[inside] - start, values[inside], extent
+        return moved[inside], values[inside], extent
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

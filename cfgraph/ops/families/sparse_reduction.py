@@ -36,10 +36,12 @@ class SparseSoftmax(Op):
         if not len(values):
             return values
         order, starts = _grouped(indices[:, :-1])
-        lengths = np.diff(starts, append=len(order))
+        groups = np.zeros(len(order), np.intp)
+        groups[starts[1:]] = 1
+        groups = groups.cumsum()
         wide = values[order].astype(np.promote_types(values.dtype, np.float32))
-        exponents = np.exp(wide - np.maximum.reduceat(wide, starts).repeat(lengths))
-        shares = exponents / np.add.reduceat(exponents, starts).repeat(lengths)
+        exponents = np.exp(wide - np.maximum.reduceat(wide, starts)[groups])
+        shares = exponents / np.add.reduceat(exponents, starts)[groups]
         result = np.empty_like(values)
         result[order] = shares
         return result

@@ -158,25 +158,23 @@ class SparseConcat(Op):
         if not -rank <= concat_dim < rank:
             raise OpError(f"Concat dimension must be in range [{-rank}, {rank}), got {concat_dim}")
         dim, start, moved = concat_dim % rank, 0, []
-        result = shapes[0].copy()
+        result = shapes[0].ravel().tolist()
         for coordinates, contents, shape in zip(indices, values, shapes, strict=True):
             if len(coordinates) != len(contents):
                 message = f"{len(contents)} values do not fit {len(coordinates)} indices"
                 raise OpError(message)
-            expected = (
-                np.where(np.arange(rank) == dim, shape, result) if (shape.size == rank) else None
-            )
-            if expected is None or not np.array_equal(expected, shape):
+            sizes = shape.ravel().tolist()
+            others = sizes[:dim] + sizes[dim + 1 :]
+            if len(sizes) != rank or others != result[:dim] + result[dim + 1 :]:
                 raise OpError(f"Expected shapes to agree: {shapes[0].tolist()}, {shape.tolist()}")
-            check_size(shape)
-            step = np.zeros(rank, np.int64)
-            step[dim] = start
-            moved.append(coordinates + step)
-            start += int(shape[dim])
+            check_size(sizes)
+            moved.append(coordinates.copy())
+            moved[-1][:, dim] += start
+            start += sizes[dim]
         result[dim] = start
         rows, elements = np.concatenate(moved), np.concatenate(values)
         order = np.lexsort(rows.T[::-1])
-        return rows[order], elements[order], result
+        return rows[order], elements[order], np.array(result, np.int64)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -25,7 +25,7 @@ from cfgraph.ops.families.segment import (
     segment_product_gradient,
     segment_sum_gradient,
 )
-from cfgraph.ops.kernels.array_namespace import accumulated_at, defer_check
+from cfgraph.ops.kernels.array_namespace import FEW_NUMBERS, accumulated_at, defer_check
 from cfgraph.ops.opdef.batching import BatchBuilder
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, static_int
@@ -66,11 +66,16 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
         if xp is not np:
             defer_check(lambda: flat < count)
             return combine_unsorted_segments(xp, SEGMENT_ATTRS[ufunc], start, rows, flat, count)
-        if flat.size and flat.max() >= count:
+        if flat.size <= FEW_NUMBERS:
+            numbers = flat.tolist()
+            least, most = min(numbers, default=0), max(numbers, default=-1)
+        else:
+            least, most = flat.min(), flat.max()
+        if most >= count:
             position = int((flat >= count).argmax())
             message = f"segment_ids[{position}] = {flat[position]} is out of range [0, {count})"
             raise OpError(message)
-        if flat.size and flat.min() < 0:
+        if least < 0:
             rows, flat = rows[flat >= 0], flat[flat >= 0]
         return combine_segments(xp, ufunc, start, rows, flat, count)
 

@@ -184,6 +184,8 @@ _ROWS_PER_ELEMENT: Final = 8
 SPLIT_ABOVE: Final = 4096
 # rows are searched at most this often instead of sorted, if they have enough elements
 _FEW: Final = 8
+# numbers up to which a loop of Python takes less time than two calls of NumPy
+FEW_NUMBERS: Final = 32
 LEAST_SEARCHED: Final = 128
 
 
