@@ -184,6 +184,9 @@ class Signature:
 
     def arg_types(self, arg: ArgDef, attrs: Mapping[str, Any]) -> list[DType]:
         """The types of the tensors of one argument."""
+        single = arg.dtype or attrs.get(arg.type_attr or "")
+        if type(single) is DType and not arg.count:
+            return [single.ref if arg.is_ref else single]
         types, count = self._type_run(arg, attrs)
         return [_checked_type(arg, dtype) for dtype in types] * count
 
