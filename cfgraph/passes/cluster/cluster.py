@@ -156,7 +156,7 @@ def cluster_functional(
         return None
     _, made = _encapsulate_clusters(graph, plan, constraints, {})
     require_valid_result(graph, "cluster", bodies)
-    for cluster in made:
+    for cluster in made:  # its constant arguments come first
         function = instances.get(cluster.launch.name, {})
         instances.constants[function] = frozenset(range(cluster.constants))
     return instances

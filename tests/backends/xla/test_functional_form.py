@@ -11,6 +11,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import edit_function
 
 pytest.importorskip("jax", reason="needs the extra `xla`")
 
@@ -185,6 +186,16 @@ ASSIGNED = "init = AssignVariableOp(w, x) {dtype=float32}\n" + (
 )
 def test_a_loop_whose_lowered_form_says_more_is_lowered(text: str, fetches: list[str]) -> None:
     assert "b" not in require_same(text, fetches)
+
+
+def test_each_run_has_its_own_cluster_and_the_functions_as_they_are_then() -> None:
+    graph = cfgraph.loads((loop(STEP) + "w = Neg(y) {T=float32}\n").encode(), "graph")
+    with cfgraph.Session(graph, engine="xla") as session:
+        for fetch, sign in (("y", 1), ("w", -1), ("y", 1)):
+            np.testing.assert_array_equal(session.run(fetch, {"n": 3}), [[8 * sign, 16 * sign]])
+        with edit_function(graph, "b") as body:
+            body.set_op(body["step"], "Mul", body["step"].attrs)
+        np.testing.assert_array_equal(session.run("y", {"n": 3}), [[1, 256]])
 
 
 def test_the_limit_of_iterations_ends_a_loop_of_a_file() -> None:
