@@ -16,11 +16,10 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import is_transfer, rendezvous_key, sends_by_recv, unsent_recvs
 from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
-from cfgraph.reports import Column, Count
+from cfgraph.reports import Column, Count, Record
 
 
-@dataclass(frozen=True, slots=True)
-class DevicePartition:
+class DevicePartition(Record):
     """A device: its nodes, its control loops, and the messages that it sends.
 
     `control_loops` are the paths of loops that it executes without their LoopCond; `once` and
@@ -36,8 +35,7 @@ class DevicePartition:
     simulated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRoute:
+class MessageRoute(Record):
     """The messages from one device to another in one frame (`/` is outside loops).
 
     `bytes` is the sum of the static sizes, `unknown` the number of other messages.
@@ -65,8 +63,7 @@ class MessageRoute:
         return f"{self.bytes} + ?" if self.bytes else "?"
 
 
-@dataclass(frozen=True, slots=True)
-class SentTensor:
+class SentTensor(Record):
     """A tensor that one device sends to another, with its size if that is known."""
 
     tensor: Annotated[str, Column(style="cyan", names=True, scoped=True)]

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 from cfgraph.analysis.effects import EffectAnalysis
@@ -35,7 +34,7 @@ from cfgraph.ops.families.resource_variables import ReadVariableOp, VarIsInitial
 from cfgraph.ops.families.variables import IsVariableInitialized
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
-from cfgraph.reports import Column, Count, Keywords, Positive
+from cfgraph.reports import Column, Count, Keywords, Positive, Record
 
 
 def _io_nodes(graph: Graph) -> set[Node]:
@@ -118,8 +117,7 @@ _OPAQUE = ("resource", "variant")
 _UNRUNNABLE = ("unknown", "no kernel")
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Record):
     """An input or output: its type as `float32[?,4]`, and its default value."""
 
     name: Annotated[str, Column(style="cyan", scoped=True)]
@@ -130,8 +128,7 @@ class Endpoint:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class FrameSummary:
+class FrameSummary(Record):
     """A loop: its parallel_iterations, its LoopCond, and its counts."""
 
     name: str
@@ -144,8 +141,7 @@ class FrameSummary:
     predicate: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionalLoopSummary:
+class FunctionalLoopSummary(Record):
     """A loop that calls functions: its node, and the function that contains it, if any."""
 
     name: Annotated[str, Column(title="loop", style="cyan", scoped=True)]
@@ -157,8 +153,7 @@ class FunctionalLoopSummary:
     condition: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryFunctionSummary:
+class LibraryFunctionSummary(Record):
     """A function of the library and its signature."""
 
     name: Annotated[str, Column(title="function", style="cyan")]
@@ -166,8 +161,7 @@ class LibraryFunctionSummary:
     nodes: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Record):
     """Counts of a graph, and the names to use with other commands, in a fixed order."""
 
     nodes: Count  #: How many, in the summary.
@@ -430,11 +424,10 @@ def _functional_loops(graph: Graph) -> Iterator[FunctionalLoopSummary]:
     for function, nodes in bodies:
         for node in nodes:
             op = lookup(node.op)
-            if op is not None and op.calls.kind in _LOOP_CALLS:
+            if op is not None and op.calls.is_loop:
                 yield _functional_loop(node, function)
 
 
-_LOOP_CALLS = ("while", "for")
 _DEFAULT_PARALLEL_ITERATIONS = 10
 
 

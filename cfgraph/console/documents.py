@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cfgraph.errors import ErrorReport
@@ -160,8 +159,7 @@ class RunsReport(Record):
     case: Unrequired[str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ModulePart:
+class ModulePart(Record):
     """A function, loop, or conditional of a module; `operations` includes no regions."""
 
     name: str
@@ -170,8 +168,7 @@ class ModulePart:
     operations: Maybe[Count] = None  #: Of a function, outside of its loops and branches.
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleSummary:
+class ModuleSummary(Record):
     """The parts of the module of a node, or the reason why they are unknown."""
 
     node: str  #: The node, with its function.

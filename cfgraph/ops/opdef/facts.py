@@ -114,6 +114,11 @@ class FunctionCalls:
     first_argument: int = 0  # input slot of the functions' first argument
     inlined: bool = False  # run and compiled together with its caller
 
+    @property
+    def is_loop(self) -> bool:
+        """True if it calls a function for each iteration."""
+        return self.kind in ("while", "for")
+
     def named_in(self, attrs: Mapping[str, Any]) -> list[Func]:
         """The functions that the attributes of a node name, in the order of `functions`."""
         return [func for key in self.functions for func in functions_in(attrs.get(key))]
