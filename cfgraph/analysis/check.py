@@ -17,7 +17,6 @@ from cfgraph.analysis.check_late_enters import late_enter_findings
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource, deadness
 from cfgraph.analysis.deadness.pretty import AssignedValue, frame_location, witness_clause
 from cfgraph.analysis.endless_loops import endless_loop_findings
-from cfgraph.analysis.fetch_hints import fetch_hint, merge_hint
 from cfgraph.analysis.findings import LEVELS, PARTITION_HINT, Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.while_loop import is_loop_switch
@@ -36,6 +35,7 @@ from cfgraph.ir.traversal import dependents, is_partitioned, unsent_recvs
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.rich_display import DisplayedReport
 
+# late imports: few graphs have a fetch that may be dead
 _SHOWN: Final = 4
 
 
@@ -266,6 +266,8 @@ def _dead_fetches(
 
 def _dead_fetch_hint(analysis: Deadness, tensor: TokenSource, path: Sequence[Node]) -> str:
     """The tensor to fetch instead of one that may be dead; `path` leads to the Switch of that."""
+    from cfgraph.analysis.fetch_hints import fetch_hint, merge_hint
+
     frame = analysis.frames.of_outputs[path[0]]
     switch = path[-1] if ROLES[path[-1].op] is Role.SWITCH else None
     ends_loop = switch is not None and is_loop_switch(switch, frame.loop_cond)

@@ -14,13 +14,19 @@ from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frame import Frames
 from cfgraph.ir.graph import Node
-from cfgraph.ops.families.tensor_array_ops import TensorArrayGradV3, TensorArrayOp
-from cfgraph.ops.opdef.op import is_a, lookup
+from cfgraph.ops.opdef.op import is_a, is_stateful, lookup
+
+# late imports: few graphs have arrays
 
 
 def gradient_array_findings(graph_frames: Frames) -> Iterator[Finding]:
     """The finding on each array with a gradient that iterations share, once."""
-    gradients = [node for node in graph_frames.of if is_a(node, TensorArrayGradV3)]
+    stateful = [node for node in graph_frames.of if is_stateful(node)]
+    if not stateful:
+        return
+    from cfgraph.ops.families.tensor_array_ops import TensorArrayGradV3
+
+    gradients = [node for node in stateful if is_a(node, TensorArrayGradV3)]
     if not gradients:
         return
     effects, writes = EffectAnalysis(), dict[Node, list[Node]]()
@@ -46,5 +52,7 @@ def gradient_array_findings(graph_frames: Frames) -> Iterator[Finding]:
 
 
 def _writes(node: Node) -> bool:
+    from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
+
     op = lookup(node.op)
     return op is not None and issubclass(op, TensorArrayOp) and op.access == "write"

@@ -8,9 +8,8 @@ other file is read, whatever path the graph has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from cfgraph.analysis.resource_handles import handle_uses
 from cfgraph.analysis.tables import StaticTable, static_tables
@@ -21,13 +20,10 @@ from cfgraph.ir.functions import BodyNode, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.traversal import ancestors
-from cfgraph.ops.families.lookup_table_files import (
-    LINE_NUMBER,
-    WHOLE_LINE,
-    InitializeTableFromTextFileV2,
-)
 from cfgraph.ops.opdef.op import function_calls, is_a, lookup, strip_identities
 from cfgraph.reports import Column, Count, Maybe, Record
+
+# late imports: few graphs have tables
 
 # of a table: as examples, and with --full or in JSON
 FEW_ROWS: Final = 3
@@ -50,8 +46,7 @@ class TableContents(Record):
     file: Annotated[Maybe[str], Column(title="from", optional=True)] = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Initializer:
+class _Initializer(NamedTuple):
     """A node that fills a table, or its call, and the tensors that the filling node reads."""
 
     node: Node
@@ -142,6 +137,8 @@ def _rows(
     graph: Graph, found: _Initializer, assets: Mapping[str, str], limit: int
 ) -> tuple[int | None, list[tuple[Any, Any]], str | None]:
     """The number of rows, the first ones, and the file that has them."""
+    from cfgraph.ops.families.lookup_table_files import InitializeTableFromTextFileV2
+
     filling = found.filling
     if is_a(filling, InitializeTableFromTextFileV2):
         path = _path(graph, found.operands[1], assets)
@@ -176,6 +173,8 @@ def _file_rows(
     node: Node | BodyNode, path: str, limit: int
 ) -> tuple[int | None, list[tuple[Any, Any]]]:
     """The number of lines of a file, and the first rows that a node reads from it."""
+    from cfgraph.ops.families.lookup_table_files import LINE_NUMBER, WHOLE_LINE
+
     try:
         lines = read_file(path).replace(b"\r", b"").removesuffix(b"\n").split(b"\n")
     except CfgraphError:

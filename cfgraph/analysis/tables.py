@@ -10,8 +10,9 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.resource_handles import handle_uses, variable_key
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import ancestors
-from cfgraph.ops.families.lookup_tables import HashTableV2
-from cfgraph.ops.opdef.op import is_a, lookup
+from cfgraph.ops.opdef.op import is_a, is_stateful, lookup
+
+# late imports: few graphs have state
 
 Key = tuple[str, str]
 
@@ -33,7 +34,12 @@ class StaticTable:
 def static_tables(graph: Graph) -> dict[Key, StaticTable]:
     """The tables of a graph that are filled once, by container and name."""
     tables: dict[Key, StaticTable] = {}
-    for node in graph:
+    stateful = [node for node in graph if is_stateful(node)]
+    if not stateful:
+        return tables
+    from cfgraph.ops.families.lookup_tables import HashTableV2
+
+    for node in stateful:
         if not is_a(node, HashTableV2):
             continue
         container, name = variable_key(node)

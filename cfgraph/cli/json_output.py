@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -13,6 +12,8 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.printable import clean_json
 from cfgraph.reports import Count, DocumentResult, Maybe, Record, json_value
 from cfgraph.version import __version__
+
+# late imports: most commands print text
 
 
 class InputFile(Record):
@@ -88,6 +89,8 @@ def document(
 
 def render_json(value: Any) -> str:
     """Render a document as strict JSON: NaN, infinities and large integers become strings."""
+    import json
+
     text = json.dumps(json_value(value), indent=2, ensure_ascii=False, allow_nan=False)
     return clean_json(text)
 
@@ -143,5 +146,7 @@ def schema_names() -> list[str]:
 
 
 def _read_schema(name: str) -> dict[str, Any]:
+    import json
+
     content: dict[str, Any] = json.loads((_SCHEMA_FOLDER / f"{name}.json").read_text("utf-8"))
     return content

@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from cfgraph.cli.name_scopes import CommonScope, common_scope
 from cfgraph.cli.options import VERBOSITY, Color, Verbosity, use_color
 from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.reports import Column, columns
+
+# late imports: a help page has no table
+
+if TYPE_CHECKING:
+    from cfgraph.cli.name_scopes import CommonScope
 
 _GAP: Final = 2
 _INDENT: Final = 2
@@ -84,6 +88,8 @@ class OutputTable:
         scoped = [index for index, column in enumerate(self.columns) if column.scoped]
         if not scoped:
             return "", self
+        from cfgraph.cli.name_scopes import common_scope
+
         common = common_scope(cell_text(row[index]) for row in self.rows for index in scoped)
         if not common.shown:
             return "", self

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sys
 import time
@@ -44,6 +42,7 @@ from cfgraph.ir.serde.saved_model import (
 from cfgraph.ir.serde.saved_model_writer import SavedModelOrigin, stage_saved_model
 from cfgraph.ir.units import format_byte_size
 
+# late imports: only documents and folders of parts have digests, and the latter manifests
 _SAVED_MODEL_FORMATS: Final = ("saved_model", "pbtxt")
 
 
@@ -58,6 +57,8 @@ class Source:
 
     def sha256(self) -> str:
         """The digest of the file."""
+        import hashlib
+
         digest = hashlib.sha256()
         for piece in file_pieces(self.data):
             digest.update(piece)
@@ -211,6 +212,8 @@ def output_artifacts(graph: str | None, kind: str, second: str | None) -> list[A
 
 def _file_digest(path: str) -> str:
     """Return the digest of a file or SavedModel, or of the manifest and parts of a folder."""
+    import hashlib
+
     folder = Path(path)
     if is_partition_folder(folder):
         return hashlib.sha256(_bytes_of_parts(folder)).hexdigest()
@@ -219,6 +222,8 @@ def _file_digest(path: str) -> str:
 
 
 def _bytes_of_parts(folder: Path) -> bytes:
+    import json
+
     manifest = (folder / MANIFEST).read_bytes()
     names = [entry["file"] for entry in json.loads(manifest)["parts"]]
     return manifest + b"".join((folder / name).read_bytes() for name in names)

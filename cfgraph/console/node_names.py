@@ -23,7 +23,6 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.opdef.op import is_functional
-from cfgraph.runtime.fetches import is_glob
 
 # late imports: only a name that the graph lacks needs the passes
 _ASCII_ELLIPSIS: Final = "..."
@@ -34,6 +33,14 @@ _MAX_LISTED: Final = 8
 def stdin_is_terminal() -> bool:
     """True if a person types the names of a command."""
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+def is_loop(graph: Graph, subject: str) -> bool:
+    """True if a subject names a loop, not a node."""
+    if subject.removeprefix("^").partition(":")[0] in graph:
+        return False
+    named = any(frame.has_name(subject) for frame in frames(graph).all[1:])
+    return named or subject.startswith("/")
 
 
 def lowered_form(graph: Graph) -> Graph | None:
@@ -120,7 +127,11 @@ class NodeNames:
         base, colon, port = text.removeprefix("^").rpartition(":")
         if not port.isdigit():
             base, colon, port = text.removeprefix("^"), "", ""
-        if not base or base in self.graph.nodes or is_glob(base) or is_configured(text):
+        if not base or base in self.graph.nodes or is_configured(text):
+            return None
+        from cfgraph.runtime.fetches import is_glob
+
+        if is_glob(base):
             return None
         if title is not None and (found := find_inner_node(self.graph, base)) is not None:
             full = title(found)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from math import prod
 from typing import Any, Final, Protocol
 
@@ -20,6 +19,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline
 
+# late imports: few commands compare the contents of arrays
 _CHUNK_ELEMENTS: Final = 1 << 20
 # of arrays that compiled code reads without a copy
 HOST_ALIGNMENT: Final = 64
@@ -81,6 +81,8 @@ def same_content(a: Any, b: Any) -> bool:
 
 def content_key(array: Any) -> Hashable:
     """A hashable value that is equal for arrays of one type and shape with the same elements."""
+    from hashlib import blake2b
+
     first: Any = next(_chunks(array)) if array.size <= 1 else _first_content(array)
     digest, same = blake2b(), True
     if array.size > 1 and repeated_element(array) is None:

@@ -12,7 +12,6 @@ import io
 import os
 import re
 import stat
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable
@@ -24,6 +23,8 @@ from typing import IO, Final
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.names import closest_name
 from cfgraph.limits import check_deadline, reserve
+
+# late imports: a command that only reads makes no temporary files
 
 _can_lock = True
 try:
@@ -41,6 +42,8 @@ _MIN_AGE_SECONDS: Final = 60
 
 def create_temporary_file(folder: str | os.PathLike[str] | None) -> tuple[int, str]:
     """The descriptor and the path of a new, locked file in a folder, by default of the system."""
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=folder)
     lock_file(descriptor)
     return descriptor, name

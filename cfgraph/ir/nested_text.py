@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Final
 
-# late imports: few commands read TOML
+# late imports: few commands read JSON or TOML
 
 MAX_DEPTH: Final = 100
 # all but brackets: text in quotes and other characters; in TOML also comments
@@ -23,6 +22,8 @@ def parse_json(text: str, **options: Any) -> Any:
 
     `options` are those of `json.loads`.
     """
+    import json
+
     _require_flat(text, _NO_JSON_BRACKETS)
     return json.loads(text, **options)
 

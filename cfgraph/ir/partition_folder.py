@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +19,7 @@ from cfgraph.ir.library import called_functions, copy_graph
 from cfgraph.ir.nested_text import parse_json
 from cfgraph.ir.serde.functions import function_to_bytes
 
+# late imports: few graphs are folders
 _FORMAT: Final = "cfgraph partitions"
 _VERSION: Final = 1
 _ONE_DEVICE: Final = "each file of a folder stores one device"
@@ -83,6 +83,8 @@ def stage_partitions(
     Files of an earlier graph in the folder are removed. Raises UsageError if the graph is not
     partitioned or a file cannot be written.
     """
+    import json
+
     target = Path(folder)
     partitions = _split_by_device(graph, target)
     rows = [

@@ -7,6 +7,7 @@ terminal, and a bidirectional override shows text in another order than it has.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 # Unicode categories Cc, Cf, Cs, Zl, and Zp: controls, invisible format characters, surrogates
@@ -17,27 +18,30 @@ _NEITHER_TAB_NOR_NEWLINE: Final = (
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001"
     "\U000e0020-\U000e007f"
 )
-_UNSAFE: Final = re.compile(f"[\t\n{_NEITHER_TAB_NOR_NEWLINE}]")
-_UNSAFE_IN_LINES: Final = re.compile(f"[\t{_NEITHER_TAB_NOR_NEWLINE}]")
-_UNSAFE_IN_LAYOUT: Final = re.compile(f"[{_NEITHER_TAB_NOR_NEWLINE}]")
 _MARKDOWN_SYNTAX: Final = re.compile(r"[\\`*_\[\]<>|~&#]")
 _LATIN_1: Final = 0xFF
 _BASIC_PLANE: Final = 0xFFFF
 
 
+@cache
+def _unsafe(more: str) -> re.Pattern[str]:
+    """The characters to escape, which are these and `more`; a short command escapes none."""
+    return re.compile(f"[{more}{_NEITHER_TAB_NOR_NEWLINE}]")
+
+
 def clean(text: str) -> str:
     """Escape control and invisible format characters."""
-    return text if text.isprintable() else _UNSAFE.sub(_escape, text)
+    return text if text.isprintable() else _unsafe("\t\n").sub(_escape, text)
 
 
 def clean_lines(text: str) -> str:
     """Escape control and invisible format characters other than line breaks."""
-    return text if text.isprintable() else _UNSAFE_IN_LINES.sub(_escape, text)
+    return text if text.isprintable() else _unsafe("\t").sub(_escape, text)
 
 
 def clean_layout(text: str) -> str:
     """Escape control and invisible format characters other than line breaks and tabs."""
-    return text if text.isprintable() else _UNSAFE_IN_LAYOUT.sub(_escape, text)
+    return text if text.isprintable() else _unsafe("").sub(_escape, text)
 
 
 def clean_markdown(text: str) -> str:
@@ -47,12 +51,12 @@ def clean_markdown(text: str) -> str:
 
 def clean_json(text: str) -> str:
     """Escape these characters in the strings of a JSON document, which keeps its values."""
-    return _UNSAFE_IN_LINES.sub(_json_escape, text)
+    return _unsafe("\t").sub(_json_escape, text)
 
 
 def clean_pbtxt(text: str) -> str:
     """Escape these characters in the strings of a text proto, which keeps its values."""
-    return _UNSAFE_IN_LINES.sub(_octal_escape, text)
+    return _unsafe("\t").sub(_octal_escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -24,7 +24,6 @@ its host does.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +44,8 @@ from cfgraph.ir.nested_text import parse_toml
 from cfgraph.ops.opdef.op import Op, lookup
 from cfgraph.runtime.memory.placement import is_host_arithmetic
 from cfgraph.runtime.trace.events import TraceEvent
+
+# late imports: few runs measure costs
 
 SCHEMA: Final = "cfgraph.costs/1"
 _CARDS: Final = Path(__file__).with_name("cards")
@@ -275,6 +276,8 @@ class Calibration:
 
     def text(self) -> str:
         """The medians, as TOML in seconds."""
+        import json
+
         lines = [f'schema = "{SCHEMA}"', f'source = "{_MEASURED}"', ""]
         for pattern, ops in sorted(self._times.items()):
             lines.append(f'[kernels."{pattern}"]')

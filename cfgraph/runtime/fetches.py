@@ -6,10 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from cfgraph.analysis.feeds_and_fetches import fetched_tensor
-from cfgraph.analysis.fetch_hints import fetch_hint, joined_tensor
 from cfgraph.analysis.loops.frame import Frame, Frames
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.loops.while_loop import final_exit
 from cfgraph.analysis.summary import function_results, node_outputs, sinks, without_io_nodes
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import UsageError
@@ -21,6 +19,8 @@ from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
+
+# late imports: only an error names the Exit of a loop
 
 MAX_EXITS = 3
 _MAX_OMITTED = 4
@@ -214,6 +214,9 @@ def _inner_tensor_error(output: Output, graph_frames: Frames, frame: Frame) -> U
 
 
 def _fetch_hint(output: Output, graph_frames: Frames, frame: Frame) -> str:
+    from cfgraph.analysis.fetch_hints import fetch_hint, joined_tensor
+    from cfgraph.analysis.loops.while_loop import final_exit
+
     tap = f"print all of them with --tap {output.node.name}"
     if final_exit(output, frame) is not None:
         return f"{fetch_hint(output, frame)}; or {tap}"

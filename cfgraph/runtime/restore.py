@@ -14,9 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tarfile import is_tarfile
 from typing import Any, Final
-from zipfile import is_zipfile
 
 import numpy as np
 
@@ -47,6 +45,8 @@ from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.preparation.prepare import lower_run
 from cfgraph.runtime.preparation.run_config import require_state
 from cfgraph.runtime.session import Session
+
+# late imports: only an error tells archives from other files
 
 # writes what initializers assign, for those who expect values
 SAVE_VARIABLES: Final = "cfgraph run GRAPH --target INIT --save-variables ck"
@@ -274,6 +274,9 @@ def restore_for_graph(
                 raise
             message = "found neither a SavedModel with variables nor a checkpoint"
             hint = "name the folder of a SavedModel, or the prefix of a checkpoint's files"
+            from tarfile import is_tarfile
+            from zipfile import is_zipfile
+
             if is_zipfile(path) or (Path(path).is_file() and is_tarfile(path)):
                 hint = f"unpack the archive, and {hint}"
             raise UsageError(message, path=error.path, hint=hint) from error

@@ -24,14 +24,13 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.traversal import is_transfer, rendezvous_key
 from cfgraph.ops.families.arithmetic import Add, AddV2, Sub
 from cfgraph.ops.families.constants import Const
-from cfgraph.ops.families.tensor_array_ops import TensorArrayWriteV3
-from cfgraph.ops.families.tensor_list_ops import TensorListPushBack, TensorListSetItem
 from cfgraph.ops.opdef.op import function_calls, is_a, lookup
 from cfgraph.ops.shape_inference import StaticShapes
 from cfgraph.reports import OPTIONAL, Column, Count, Maybe, Record
 
+# late imports: only the state of a loop shows what lists and arrays collect
+
 _MAX_DIGITS: Final = 9
-_COLLECTING: Final = (TensorListSetItem, TensorListPushBack, TensorArrayWriteV3)
 _ITEM_NAMES: Final = ("item", "tensor", "value")
 
 
@@ -175,7 +174,10 @@ def _role(
 
 def _collected_item(argument: Output, value: Output) -> Output | None:
     """The element that an iteration adds to a list or array."""
-    if not is_a(value.node, *_COLLECTING):
+    from cfgraph.ops.families.tensor_array_ops import TensorArrayWriteV3
+    from cfgraph.ops.families.tensor_list_ops import TensorListPushBack, TensorListSetItem
+
+    if not is_a(value.node, TensorListSetItem, TensorListPushBack, TensorArrayWriteV3):
         return None
     node, op = value.node, lookup(value.node.op)
     if op is None or all(value_in_iteration(tensor) != argument for tensor in node.inputs):

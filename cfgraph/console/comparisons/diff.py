@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +41,8 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.reports import Count, DocumentResult, Maybe, Record, members
+
+# late imports: few attributes are files
 
 MAX_SHOWN: Final = 20
 _MAX_VALUE: Final = 60
@@ -394,6 +395,8 @@ def _content_text(path: Path) -> str:
     if not path.is_file():
         return f"{path.name}, missing"
     data = path.read_bytes()
+    import hashlib
+
     return f"{path.name}, {len(data)} B, sha256 {hashlib.sha256(data).hexdigest()[:12]}"
 
 

@@ -43,7 +43,6 @@ from cfgraph.runtime.feeds.parse_feeds import (
     split_feed,
 )
 from cfgraph.runtime.fetches import Fetches, calling_node, is_glob
-from cfgraph.runtime.preparation.inner_feeds import inner_feeds
 from cfgraph.runtime.preparation.run_config import StepOptions
 from cfgraph.runtime.preparation.run_names import ClusterMembers, nodes_of_groups
 from cfgraph.runtime.trace.events import TraceEvent
@@ -60,6 +59,7 @@ class TraceWriter(Protocol):
         """Complete the trace: write pending events and the end of the document."""
 
 
+# late imports: few runs feed other tensors than inputs
 _TRACE_WRITERS: Final[dict[str, Callable[[IO[bytes], Callable[[Any], str]], TraceWriter]]] = {
     ".json": ChromeWriter,
     ".jsonl": JsonlWriter,
@@ -293,7 +293,11 @@ def resolve_request(
         resolved.default()
     fed_names = {name: names.inputs.get(name, name) for name in fed_by}
     full_names, inputs = [*fed_names.values()], names.inputs
-    inner = None if are_inputs(graph, full_names) else inner_feeds(graph, full_names)
+    inner = None
+    if not are_inputs(graph, full_names):
+        from cfgraph.runtime.preparation.inner_feeds import inner_feeds
+
+        inner = inner_feeds(graph, full_names)
     if inner is not None:
         graph, groups = inner.graph, nodes_of_groups(groups, inner.graph)
         fed_inside = {name for name, full in fed_names.items() if full in inner.placeholders}

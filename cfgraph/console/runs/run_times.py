@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from statistics import median, quantiles
 
 from cfgraph.cli.output import Page
 from cfgraph.cli.run_options import ObserverOptions
 from cfgraph.errors import UsageError
 from cfgraph.ir.units import format_count, format_duration
+
+# late imports: most runs are not repeated
 
 # quartiles say little of fewer runs
 _LEAST_RUNS = 4
@@ -61,6 +62,8 @@ def print_times(out: Page, times: RunDurations) -> None:
 
 
 def _rows(times: RunDurations) -> Iterator[tuple[str, str]]:
+    from statistics import median, quantiles
+
     first, later = times.seconds[0], times.later
     yield "first", _text(first)
     if len(later) == 1:

@@ -142,7 +142,10 @@ class PassResult(ABC, Generic[Options, Report]):
     def write(
         self, source: Source, names: SignatureNames, outputs: OutputOptions
     ) -> list[Artifact]:
-        """Write the graph and the file next to it, both or neither; returns the artifacts."""
+        """Write the graph and the file next to it, both or neither.
+
+        Returns the artifacts, of which only a document has the digests.
+        """
         signatures = self.signatures(names)
         origin = None if signatures is None else source
         path, second = None, self.companion_path(self.options, outputs)
@@ -155,7 +158,7 @@ class PassResult(ABC, Generic[Options, Report]):
                 )
         if path is not None and signatures is not None:
             note_lost_names(names, path)
-        return output_artifacts(path, self.companion, second)
+        return output_artifacts(path, self.companion, second) if outputs.json else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,8 @@ def transform(
     runs: ComparedRuns,
 ) -> Transformation:
     """Apply a pass to a graph that was read, and write it unless a check fails."""
-    inputs = [source.to_json()]  # before the pass changes the graph
+    # before the pass changes the graph
+    inputs = [source.to_json()] if outputs.json else []
     signature, variables = runs.inputs.signature, runs.inputs.variables
     names = signature_names(source, signature, variables, short=stdin_is_terminal())
     options = pass_type.prepare(source, options, names, runs)

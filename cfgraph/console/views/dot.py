@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from cfgraph.analysis.loops.frame import Frame
     from cfgraph.passes.cluster.formation.report import Clustering
 
+# late imports: only what is written as DOT has quoted texts
 _SHAPES: Final[dict[Role | None, str]] = {
     Role.SWITCH: "trapezium",
     Role.MERGE: "invtrapezium",
@@ -172,4 +172,6 @@ def _edge(source: str, target: str, *attributes: str) -> str:
 
 
 def _quote(text: str) -> str:
+    import json
+
     return json.dumps(clean_lines(text), ensure_ascii=False)

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import gc
 import os
-import secrets
 import stat
 import struct
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from threading import Lock
@@ -29,6 +27,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir.file_io import MAX_BYTES, read_file, require_readable_size
 from cfgraph.ir.serde.varints import read_varint, write_varint
 
+# late imports: few files are large
 MIN_FILE_BYTES: Final = 64 << 20
 MIN_CONTENT_BYTES: Final = 1 << 16
 _MAX_FILES: Final = 8
@@ -36,7 +35,7 @@ _MAX_FILES: Final = 8
 _MIN_RECORD_BYTES: Final = 1 << 12
 _WINDOW_BYTES: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 20
-_KEY: Final = secrets.token_bytes(16)
+_KEY: Final = os.urandom(16)
 # the number of the file, the offset, and the size
 _POSITION: Final = struct.Struct("<QQQ")
 _REFERENCE_BYTES: Final = len(_KEY) + _POSITION.size
@@ -286,6 +285,8 @@ def content_digest(data: bytes) -> bytes | None:
     content = _referenced(data)
     if content is None:
         return None
+    from hashlib import blake2b
+
     digest = blake2b()
     for piece in content.file.pieces(content.offset, content.size):
         digest.update(piece)

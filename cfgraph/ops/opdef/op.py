@@ -411,6 +411,12 @@ def is_a(node: Node | BodyNode, *kinds: type[Op]) -> bool:
     return op is not None and issubclass(op, kinds)
 
 
+def is_stateful(node: Node | BodyNode) -> bool:
+    """True for a node with a known op that reads or changes what outlives it."""
+    op = lookup(node.op)
+    return op is not None and op.effects.stateful
+
+
 def back_edge_of(merge: Node) -> Node | None:
     """The NextIteration that a Merge reads, or None for the Merge of a conditional."""
     sources = (item.node for item in merge.inputs)

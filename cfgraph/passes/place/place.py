@@ -7,7 +7,6 @@ several devices remain, the cost model chooses, or a random seed does.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -283,4 +282,6 @@ def _toml_lines(graph: Graph, placement: Placement) -> Iterator[str]:
 
 def _toml_string(text: str) -> str:
     """Quote a basic TOML string, which has the same escapes as JSON."""
+    import json
+
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from cfgraph.analysis.fetch_hints import merge_hint
 from cfgraph.analysis.findings import PARTITION_HINT
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.devices import short_device_name
@@ -20,6 +19,8 @@ from cfgraph.runtime.engine.propagate import FrameState, Iteration
 from cfgraph.runtime.engine.quiescent_state import DeviceIteration, QuiescentState
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import ParkedToken
+
+# late imports: few runs end without a value
 
 MAX_LISTED_RECVS: Final = 12
 _MAX_SEND_REASONS: Final = 2
@@ -235,6 +236,8 @@ MISSING_VALUE_CODE: Final = "CFG707"
 
 def explain_dead_fetch(state: QuiescentState, output: Output) -> ExecutionError:
     """The error of a dead fetch, naming the node that killed it."""
+    from cfgraph.analysis.fetch_hints import merge_hint
+
     tracer = _DeadnessTracer(state, output.node)
     message = f"{output.name} is dead: {tracer.explain(output)}"
     instead = merge_hint([*tracer.path])

@@ -26,7 +26,6 @@ from cfgraph.limits import out_of_memory_error
 from cfgraph.ops.opdef.op import is_cluster_call, lookup
 from cfgraph.runtime.engine.plan import RunSpec, nodes_to_run
 from cfgraph.runtime.feeds.conversion import FeedConverter
-from cfgraph.runtime.preparation.inner_feeds import inner_feeds
 
 # late imports: a run loads the passes that it needs, and begins a quarter sooner
 
@@ -220,7 +219,11 @@ class NameResolver:
             if graph.functions:
                 graph, groups = self._members.resolve([*fetches, *targets, *key[2]])
             placeholders: Mapping[str, Output] = {}
-            inner = None if are_inputs(graph, key[2]) else inner_feeds(graph, key[2])
+            inner = None
+            if not are_inputs(graph, key[2]):
+                from cfgraph.runtime.preparation.inner_feeds import inner_feeds
+
+                inner = inner_feeds(graph, key[2])
             if inner is not None:
                 graph, placeholders = inner.graph, inner.placeholders
                 groups = nodes_of_groups(groups, graph)
