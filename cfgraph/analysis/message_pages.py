@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
 from typing import Final
 
 from cfgraph.analysis.findings import documentation_address
+
+# late imports: only a text that is no code is looked up
 
 _INDEX: Final = "README.md"
 _WORD: Final = re.compile(r"[a-z]{2,}")
@@ -68,6 +69,8 @@ def _share(title: set[str], wanted: set[str]) -> tuple[float, int]:
 
 def _pages() -> Iterator[tuple[MessagePage, str]]:
     """The pages, each with what it says before its cause."""
+    from importlib import resources
+
     folder = resources.files("cfgraph.analysis").joinpath("messages")
     for file in sorted(folder.iterdir(), key=lambda item: item.name):
         if file.name.endswith(".md") and file.name != _INDEX:

@@ -12,12 +12,8 @@ from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_names
-from cfgraph.runtime.feeds.parse_feeds import feed_names
-from cfgraph.runtime.preparation.inner_feeds import (
-    function_tensors,
-    remove_unread,
-    replace_by_inputs,
-)
+
+# late imports: few graphs have functions
 
 _MAX_NAMES: Final = 4
 
@@ -43,6 +39,8 @@ def with_inner_feeds(
     tensors = {**(others or {}), **fed_in_functions(source.graph, names, inputs)}
     if not tensors:
         return FedSource(source, names, {})
+    from cfgraph.runtime.preparation.inner_feeds import remove_unread, replace_by_inputs
+
     if source.graph.functions:
         note(f"note: {source.path} is lowered to feed {first_names([*tensors], _MAX_NAMES)}")
     graph, placeholders, unread = replace_by_inputs(source.graph, tensors)
@@ -61,6 +59,9 @@ def fed_in_functions(
     """The tensors of functions that are fed, as they are named in a run, by the names of feeds."""
     if not graph.functions:
         return {}
+    from cfgraph.runtime.feeds.parse_feeds import feed_names
+    from cfgraph.runtime.preparation.inner_feeds import function_tensors
+
     fed = {name: names.inputs.get(name, name) for name in feed_names(inputs.feed, inputs.feeds)}
     tensors = function_tensors(graph, fed.values())
     return {name: tensors[full] for name, full in fed.items() if full in tensors}

@@ -7,12 +7,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.cli.output import note
 from cfgraph.console.graph_files import Source, saved_model_contents
 from cfgraph.console.node_names import NodeNames
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import did_you_mean, first_names
+from cfgraph.ir.node import node_name
 from cfgraph.ir.serde.file_contents import read_graph_file
 from cfgraph.ir.serde.saved_model import (
     SavedModelContents,
@@ -76,6 +78,20 @@ class SignatureNames:
             if name in names:
                 return names[name]
         return self.nodes.in_function(name) or name
+
+    def subject(self, text: str) -> str:
+        """Return the complete name of a loop or node; loops also have the path that a run prints.
+
+        Others remain as they are.
+        """
+        if any(frame.has_name(text) for frame in frames(self.nodes.graph).all[1:]):
+            return text
+        name = text.removeprefix("/")
+        is_node = node_name(name) in self.nodes.graph
+        complete = (None if is_node else self.nodes.loop(text)) or self.tensor(name)
+        if complete == name and not is_node:
+            complete = self.nodes.loop_in_scope(name) or name
+        return text if complete == name else complete
 
     def output_tensors(self, listed: Sequence[str]) -> list[str]:
         """Return the tensors that names of outputs stand for. Raises UsageError."""

@@ -1,4 +1,4 @@
-"""The `explain` command for one node, or for one loop and its critical cycle."""
+"""The `explain` command for one node or loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cfgraph.analysis.cost import CostEstimates, Costs
 from cfgraph.analysis.deadness.pretty import describe_assignment
 from cfgraph.analysis.explain import (
     EdgeReport,
@@ -16,29 +15,11 @@ from cfgraph.analysis.explain import (
     explain_node,
     unconditional_work,
 )
-from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
-from cfgraph.analysis.loops.frame import Frame
-from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.loops.loop_condition import loop_condition
-from cfgraph.analysis.loops.loop_state import VARIABLE_COLUMNS, LoopStateVariable, frame_variables
-from cfgraph.analysis.loops.while_loop import static_trip_count
-from cfgraph.analysis.table_contents import FEW_ROWS, MANY_ROWS, TableContents, contents_of_node
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.cli.json_output import partial_document, print_document
 from cfgraph.cli.options import Color
-from cfgraph.cli.output import OutputTable, Page, page, report_table
+from cfgraph.cli.output import Page, page
 from cfgraph.cli.transform_options import RunInputs
-from cfgraph.console.explanations.answers import (
-    BusiestDevice,
-    CycleItem,
-    ExplainResult,
-    FunctionResults,
-    IterationsReport,
-    LoopReport,
-    NodeReport,
-    SourceLine,
-)
-from cfgraph.console.explanations.explain_crossings import explain_crossings
 from cfgraph.console.feeds_in_functions import with_inner_feeds
 from cfgraph.console.graph_files import (
     Source,
@@ -46,214 +27,28 @@ from cfgraph.console.graph_files import (
     require_single_stdin,
     saved_model_assets,
 )
-from cfgraph.console.node_names import NodeNames
+from cfgraph.console.node_names import NodeNames, is_loop
 from cfgraph.console.signatures import SignatureNames, signature_names
-from cfgraph.console.views.loop_views import called_loop, complete_subject, is_loop
-from cfgraph.console.views.modules import ModuleExplanation, is_module
 from cfgraph.console.views.node_facts import op_description
-from cfgraph.console.views.selection import GraphView, find_node
+from cfgraph.console.views.selection import GraphView, NodeSelection, find_node
 from cfgraph.errors import UsageError
-from cfgraph.ir.devices import short_device_name
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_implementation
 from cfgraph.ir.names import first_names
 from cfgraph.ir.role import Role
-from cfgraph.ir.units import format_count, format_duration
-from cfgraph.ops.opdef.op import role_of
-from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.ir.units import format_count
+from cfgraph.ops.opdef.op import function_calls, is_stateful, role_of
 from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
-from cfgraph.reports import Column
-from cfgraph.runtime.trace.summary import IterationTimes
+
+# late imports: few graphs are invalid, and few nodes are loops, use a table, or call a module
 
 if TYPE_CHECKING:
-    from cfgraph.console.explanations.answers import SourceLine
+    from cfgraph.analysis.table_contents import TableContents
+    from cfgraph.console.explanations.answers import FunctionResults, NodeReport, SourceLine
     from cfgraph.console.explanations.explain_run import ExplainedRuns, NodeOutcome
+    from cfgraph.console.views.modules import ModuleExplanation
 
-
-# thresholds for the critical cycle's share of the work of an iteration
-_NEARLY_ALL: Final = 0.9
-_MOST: Final = 0.6
-_NS_PER_SECOND: Final = 1e9
-
-
-def _iterations_report(measured: IterationTimes) -> IterationsReport:
-    period = measured.period and round(measured.period)
-    busiest = measured.busiest and BusiestDevice(*measured.busiest)
-    return IterationsReport(len(measured.spans), period, measured.at_once, busiest)
-
-
-LineFinder = Callable[[Graph, Node], SourceLine]
-
-
-@dataclass(frozen=True, slots=True)
-class LoopExplanation:
-    """A loop's critical cycle, the seconds of each node, and measurements of a virtual run."""
-
-    cycle: CriticalCycle
-    cost: Callable[[Node], float]
-    measured: IterationTimes | None
-    variables: Sequence[LoopStateVariable]
-    trips: tuple[int, bool] | None
-    condition: str | None
-    node: str | None = None
-
-    def report(self) -> LoopReport:
-        """Return the member `loop` of the document; times are nanoseconds."""
-        cycle = self.cycle
-        return LoopReport(
-            frame=cycle.frame.path,
-            critical_cycle=[
-                CycleItem(item_name(item), round(self._seconds(item) * _NS_PER_SECOND))
-                for item in cycle.chain
-            ],
-            iterations_of_the_cycle=cycle.rounds,
-            cycle_ns=round(cycle.per_iteration * _NS_PER_SECOND),
-            work_ns=round(cycle.work * _NS_PER_SECOND),
-            share=round(cycle.share, 4),
-            parallel_iterations=cycle.parallel,
-            verdict=self.verdict,
-            run=None if self.measured is None else _iterations_report(self.measured),
-            node=self.node,
-            condition=self.condition,
-            trip_count=None if self.trips is None else self.trips[0],
-            trip_count_is_exact=None if self.trips is None else self.trips[1],
-            variables=self.variables,
-        )
-
-    @property
-    def verdict(self) -> str:
-        """The limit on the overlap of iterations."""
-        cycle = self.cycle
-        if not cycle.chain:
-            return "iterations do not depend on each other"
-        if cycle.parallel == 1:
-            return "iterations do not overlap: the loop's parallel_iterations is 1"
-        if cycle.share >= _NEARLY_ALL:
-            return "iterations do not overlap: nearly all work of one depends on the previous one"
-        if cycle.share >= _MOST:
-            return "iterations barely overlap: most work of one depends on the previous one"
-        times = min(1 / cycle.share, cycle.parallel)
-        return f"about {times:.1f} iterations can overlap, given enough devices"
-
-    def _seconds(self, item: Item) -> float:
-        return item_cost(item, self.cost)
-
-    def print(self, out: Page) -> None:
-        """Print the explanation as text."""
-        cycle = self.cycle
-        out.heading(cycle.frame.path, f"loop with {len(cycle.frame.nodes)} nodes")
-        out.line(f"  {self.verdict}", "bold")
-        if self.condition is not None:
-            out.line(f"  it goes on while {self.condition}")
-        out.facts(self._rows())
-        if self.variables:
-            out.line()
-            out.heading("variables", "as an iteration reads and returns them")
-            out.table(report_table(LoopStateVariable, self.variables, *VARIABLE_COLUMNS))
-        if not cycle.chain:
-            return
-        out.line()
-        out.heading("critical cycle", "each node depends on the one above, the first on the last")
-        node = Column("node", style="cyan", scoped=True)
-        nodes = [node, Column("op"), Column("device"), Column("time")]
-        rows: list[Sequence[Any]] = [
-            (
-                item_name(item),
-                *_op_and_device(item),
-                format_duration(self._seconds(item) * _NS_PER_SECOND),
-            )
-            for item in cycle.chain
-        ]
-        out.table(OutputTable(nodes, rows))
-
-    def _rows(self) -> list[tuple[str, str, str]]:
-        cycle = self.cycle
-        cycle_time = format_duration(cycle.per_iteration * _NS_PER_SECOND)
-        work_time = format_duration(cycle.work * _NS_PER_SECOND)
-        rounds = "" if cycle.rounds < 2 else f", spanning {cycle.rounds} iterations"
-        share = f"per iteration (estimated): {_percent(cycle.share)} of its work{rounds}"
-        rows = [
-            ("iterations", *self._trip_count()),
-            ("critical cycle", cycle_time, share),
-            ("whole iteration", work_time, "estimated from ops and shapes, on one device"),
-            ("in flight", str(cycle.parallel), "iterations at most (parallel_iterations)"),
-        ]
-        if self.measured is not None:
-            rows += _iteration_rows(self.measured)
-        return rows
-
-    def _trip_count(self) -> tuple[str, str]:
-        if self.trips is None:
-            return "?", "a run decides"
-        count, is_exact = self.trips
-        return (str(count), "") if is_exact else (f"≤ {count}", "a run may end the loop earlier")
-
-
-def _iteration_rows(measured: IterationTimes) -> list[tuple[str, str, str]]:
-    if measured.period is None:
-        return [("in a run", str(len(measured.spans)), "iterations, too few to measure a period")]
-    rows = [
-        (
-            "in a run",
-            format_duration(measured.period),
-            f"per iteration in virtual time, over {len(measured.spans)} iterations",
-        ),
-        ("", str(measured.at_once), "iterations in flight at most"),
-    ]
-    if measured.busiest:
-        device, share = measured.busiest
-        rows.append(("", _percent(share), f"utilization of {device}, the busiest device"))
-    return rows
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def explain_loop(
-    graph: Graph,
-    path: str,
-    iterations: Callable[[Frame], IterationTimes] | None = None,
-) -> LoopExplanation:
-    """Find a loop's critical cycle; `iterations` measures a run in virtual time.
-
-    Raises UsageError if there is no such loop, and the errors of a run.
-    """
-    loop_frames, shapes = frames(graph), infer_shapes(graph)
-    estimates, costs = CostEstimates(shapes, loop_frames), Costs()
-
-    def cost(node: Node) -> float:
-        kind = costs.kind_of(node.device)
-        waits = (
-            costs.link.seconds(estimates.size(Output(node))) if role_of(node) is Role.RECV else 0.0
-        )
-        return costs.seconds(kind, *estimates.work(node)) + waits
-
-    answer = critical_cycle(graph, path, cost)
-    measured = iterations and iterations(answer.frame)
-    variables = frame_variables(answer.frame, shapes)
-    condition = loop_condition(answer.frame, variables)
-    trips = _trips(answer.frame, shapes)
-    return LoopExplanation(answer, cost, measured, variables, trips, condition)
-
-
-def _trips(frame: Frame, shapes: StaticShapes) -> tuple[int, bool] | None:
-    """The iterations of a loop, and whether they are exact; None if they are not static."""
-    cond = frame.loop_cond
-    count = None if cond is None else static_trip_count(cond, shapes)
-    if cond is None or count is None:
-        return None
-    return count, static_trip_count(cond, shapes, exact=True) == count
-
-
-def item_name(item: Item) -> str:
-    """Return the name of a node, or the path of a loop."""
-    return item.name if isinstance(item, Node) else item.frame.path
-
-
-def _op_and_device(item: Item) -> tuple[str, str]:
-    return (item.op, short_device_name(item.device)) if isinstance(item, Node) else ("a loop", "")
-
+    LineFinder = Callable[[Graph, Node], SourceLine]
 
 _MAX_NAMES: Final = 8
 _EMPTY: Final = "each lookup fails"
@@ -295,6 +90,8 @@ class NodeExplanation:
 
     def report(self) -> NodeReport:
         """Return the member `node` of the document."""
+        from cfgraph.console.explanations.answers import NodeReport
+
         return NodeReport.from_attributes(
             self.facts,
             run=None if self.outcome is None else self.outcome.report(),
@@ -359,6 +156,8 @@ def explain_subject(
     """
     source = read_graph(path, quiet=json)
     if structural_errors(source.graph):
+        from cfgraph.console.explanations.explain_crossings import explain_crossings
+
         crossings = explain_crossings(source.graph, subject)
         if not crossings.edges:
             require_analyzable(source.graph)
@@ -367,10 +166,9 @@ def explain_subject(
     require_single_stdin(source, inputs.feed)
     names = signature_names(source, inputs.signature, inputs.variables)
     runs = make_runs and make_runs(*with_inner_feeds(source, names, inputs)[:2])
-    subject = complete_subject(names, subject)
+    subject = names.subject(subject)
     assets = saved_model_assets(source)
-    rows = MANY_ROWS if full or json else FEW_ROWS
-    explained = _explain(names.nodes, subject, runs, full, find_line, assets, rows)
+    explained = _explain(names.nodes, subject, runs, full, find_line, assets, full or json)
     print_explanation(source, *explained, json=json, color=color)
 
 
@@ -380,6 +178,8 @@ def print_explanation(
     """Print an explanation; `kind` is its member in the document."""
     if json:
         written = partial_document().get("artifacts", [])
+        from cfgraph.console.explanations.answers import ExplainResult
+
         result = ExplainResult(**{kind: answer.report()})
         print_document(result, inputs=[source], artifacts=written)
     else:
@@ -393,28 +193,23 @@ def _explain(
     full: bool,
     find_line: LineFinder | None,
     assets: Mapping[str, str],
-    rows: int,
+    many_rows: bool,
 ) -> tuple[str, PrintedAnswer]:
     graph = names.graph
     if is_loop(graph, subject):
         if find_line is not None:
             raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
-        measure = None if runs is None else runs.iterations
-        return "loop", explain_loop(graph, subject, measure)
+        from cfgraph.console.explanations.explain_loop import explain_loop
+
+        return "loop", explain_loop(graph, subject, None if runs is None else runs.iterations)
     selection = find_node(GraphView(graph), subject.removeprefix("^"))
-    loop = called_loop(names, selection) if find_line is None else None
-    if loop is not None:
-        measure = None if runs is None else runs.iterations
-        explained_loop = explain_loop(loop.view.graph, loop.frame.path, measure)
-        return "loop", replace(
-            explained_loop, variables=loop.variables, condition=loop.condition, node=loop.title
-        )
-    module = None
-    if is_module(selection.nodes[0]):
-        title = selection.view.title(selection.nodes[0])
-        module = ModuleExplanation.of_node(title, selection.nodes[0], full)
-        if selection.view.name and runs is None:
-            return "module", module
+    if find_line is None and function_calls(selection.nodes[0].op).is_loop:
+        loop = _explain_called_loop(names, selection, runs)
+        if loop is not None:
+            return "loop", loop
+    module = _explain_module(selection, full)
+    if module is not None and selection.view.name and runs is None:
+        return "module", module
     if runs is not None or find_line is not None:
         require_outside_functions(graph, subject)
     view, node = selection.view, selection.nodes[0]
@@ -423,12 +218,56 @@ def _explain(
     unconditional = _unconditional_work(view.graph, node)
     called = called_implementation(graph, node)
     code = None if find_line is None else find_line(graph, node)
-    function = FunctionResults(view.name, view.results_of(node)) if view.name else None
-    table = None if view.name else contents_of_node(graph, node, assets, rows)
+    table = None if view.name else _table_of_node(graph, node, assets, many_rows)
     explained = NodeExplanation(
-        facts, unconditional, outcome, full, called, code, module, function, table
+        facts, unconditional, outcome, full, called, code, module, _results(view, node), table
     )
     return "node", explained
+
+
+def _explain_called_loop(
+    names: NodeNames, selection: NodeSelection, runs: ExplainedRuns | None
+) -> PrintedAnswer | None:
+    """The explanation of the loop of a node that calls functions, None if nothing calls it."""
+    from cfgraph.console.explanations.explain_loop import explain_loop
+    from cfgraph.console.views.loop_views import called_loop
+
+    loop = called_loop(names, selection)
+    if loop is None:
+        return None
+    measure = None if runs is None else runs.iterations
+    explained = explain_loop(loop.view.graph, loop.frame.path, measure)
+    return replace(explained, variables=loop.variables, condition=loop.condition, node=loop.title)
+
+
+def _explain_module(selection: NodeSelection, full: bool) -> ModuleExplanation | None:
+    """The explanation of the module that a node calls."""
+    from cfgraph.console.views.modules import ModuleExplanation, is_module
+
+    node = selection.nodes[0]
+    if not is_module(node):
+        return None
+    return ModuleExplanation.of_node(selection.view.title(node), node, full)
+
+
+def _results(view: GraphView, node: Node) -> FunctionResults | None:
+    """The function that has a node, and the results that the node computes."""
+    if not view.name:
+        return None
+    from cfgraph.console.explanations.answers import FunctionResults
+
+    return FunctionResults(view.name, view.results_of(node))
+
+
+def _table_of_node(
+    graph: Graph, node: Node, assets: Mapping[str, str], many_rows: bool
+) -> TableContents | None:
+    """The lookup table that a node uses, which no graph without state has."""
+    if not any(map(is_stateful, graph)):
+        return None
+    from cfgraph.analysis.table_contents import FEW_ROWS, MANY_ROWS, contents_of_node
+
+    return contents_of_node(graph, node, assets, MANY_ROWS if many_rows else FEW_ROWS)
 
 
 def _table_rows(table: TableContents) -> Iterator[tuple[str, str, str]]:

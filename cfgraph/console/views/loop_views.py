@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from cfgraph.analysis.loops.frame import Frame
-from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.loop_condition import loop_condition
 from cfgraph.analysis.loops.loop_state import (
     VARIABLE_COLUMNS,
@@ -20,10 +19,7 @@ from cfgraph.console.node_names import NodeNames
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.views.selection import GraphView, NodeSelection, find_node
 from cfgraph.errors import UsageError
-from cfgraph.ir.functions import BodyNode
-from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, first_names
-from cfgraph.ir.node import node_name
 from cfgraph.ops.opdef.op import function_calls
 
 # late imports: only a loop of a node that calls functions is lowered as in a run
@@ -110,34 +106,14 @@ def _is_handle(variable: LoopStateVariable) -> bool:
     return variable.type.startswith("resource")
 
 
-def complete_subject(names: SignatureNames, subject: str) -> str:
-    """The name of a loop or node; loops of functions may be named by the path that a run prints."""
-    graph = names.nodes.graph
-    if any(frame.has_name(subject) for frame in frames(graph).all[1:]):
-        return subject
-    name = subject.removeprefix("/")
-    loop = None if node_name(name) in graph else names.nodes.loop(subject)
-    complete = loop or names.tensor(name)
-    if complete == name and node_name(name) not in graph:
-        complete = names.nodes.loop_in_scope(name) or name
-    return subject if complete == name else complete
-
-
-def is_loop(graph: Graph, subject: str) -> bool:
-    """True if a subject names a loop, not a node."""
-    if subject.removeprefix("^").partition(":")[0] in graph:
-        return False
-    named = any(frame.has_name(subject) for frame in frames(graph).all[1:])
-    return named or subject.startswith("/")
-
-
 def called_loop(names: NodeNames, selection: NodeSelection) -> LoopView | None:
     """The loop of a node that calls functions for each iteration, where it is called first.
 
     None for another node, and if nothing calls the function that has the node.
     """
     node = selection.nodes[0]
-    name = names.first_call(selection.view.name, node.name) if _calls_body(node) else None
+    calls = function_calls(node.op)
+    name = names.first_call(selection.view.name, node.name) if calls.is_loop else None
     if name is None:
         return None
     from cfgraph.runtime.preparation.run_passes import lowered_graph
@@ -147,14 +123,10 @@ def called_loop(names: NodeNames, selection: NodeSelection) -> LoopView | None:
     return None if frame is None else LoopView(lowered, frame, selection)
 
 
-def _calls_body(node: Node | BodyNode) -> bool:
-    return function_calls(node.op).kind in ("while", "for")
-
-
 def find_loop(names: SignatureNames, subject: str) -> LoopView:
     """The loop of a name. Raises UsageError for any other name."""
     graph = names.nodes.graph
-    complete, view = complete_subject(names, subject), GraphView(graph)
+    complete, view = names.subject(subject), GraphView(graph)
     named = [frame for frame in view.frames.all[1:] if frame.has_name(complete)]
     if len(named) == 1:
         return LoopView(view, named[0])

@@ -8,9 +8,9 @@ from typing import Final
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.cli.json_output import add_member
 from cfgraph.cli.transform_options import STDIN
-from cfgraph.console.explanations.explain import explain_loop
+from cfgraph.console.explanations.explain_loop import explain_loop
 from cfgraph.console.graph_files import artifact, read_graph
-from cfgraph.console.views.loop_views import is_loop
+from cfgraph.console.node_names import is_loop
 from cfgraph.console.views.selection import GraphView
 from cfgraph.errors import UsageError
 from cfgraph.integrations.model_explorer.identifiers import graph_members

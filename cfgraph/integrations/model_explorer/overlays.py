@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from cfgraph.analysis.loops.critical_cycle import Item
-from cfgraph.console.explanations.explain import explain_loop
+from cfgraph.console.explanations.explain_loop import explain_loop
 from cfgraph.console.views.selection import GraphView
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Node

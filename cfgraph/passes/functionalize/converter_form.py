@@ -129,7 +129,7 @@ def _argument_shapes(node: Node, shapes: StaticShapes) -> list[Shape]:
     """The shapes of the arguments of the functions that a node calls, in each of its calls."""
     calls = function_calls(node.op)
     entering = [shapes[tensor] for tensor in node.inputs[calls.first_argument :]]
-    if calls.kind not in ("while", "for"):
+    if not calls.is_loop:
         return entering
     leaving = shapes.node_shapes(node)
     repeated = [a if a == b else UNKNOWN_SHAPE for a, b in zip(entering, leaving, strict=True)]

@@ -38,7 +38,6 @@ from cfgraph.passes.optimize.calls import (
 from cfgraph.passes.optimize.rewriting import FixedNodes, KeptLoop, RewriteContext
 
 RULE: Final = "unroll"
-_LOOPS: Final = ("while", "for")
 # start, limit, and delta of a For
 _INDICES: Final = 3
 
@@ -48,11 +47,7 @@ def unroll_calls(context: RewriteContext, limit: int) -> None:
     groups: dict[Node, list[Node]] = {}
     for node in list(context.nodes()):
         op = lookup(node.op)
-        if (
-            op is None
-            or op.calls.kind not in _LOOPS
-            or context.graph.nodes.get(node.name) is not node
-        ):
+        if op is None or not op.calls.is_loop or context.graph.nodes.get(node.name) is not node:
             continue
         check_deadline()
         count = _trip_count(context, node)
