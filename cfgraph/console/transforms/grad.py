@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from cfgraph.analysis.constant_sums import normalizing_node
 from cfgraph.analysis.gradient_paths import default_xs
@@ -15,21 +15,11 @@ from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Page, is_quiet, page
 from cfgraph.cli.pass_options import GradOptions
 from cfgraph.cli.transform_options import ComparedRuns, OutputOptions
-from cfgraph.console.documents import RunsReport, Warnings
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
-from cfgraph.console.transforms.grad_check import (
-    CheckedGradient,
-    Comparisons,
-    FiniteDifferenceCheck,
-    checked_gradients,
-    gradients_agree,
-    print_check,
-)
 from cfgraph.console.transforms.grad_products import added_products, requested_kind
 from cfgraph.console.transforms.grad_report import (
     AddedGradients,
-    GradientReport,
     added_gradients,
     print_gradients,
 )
@@ -44,8 +34,13 @@ from cfgraph.ir.traversal import upstream
 from cfgraph.ir.units import format_count
 from cfgraph.passes.derivatives import UNCONNECTED, DerivativeRequest, derivatives
 from cfgraph.passes.gradients.checkpointing import AUTO
-from cfgraph.reports import Count, DocumentResult, Record
-from cfgraph.runtime.feeds.parse_feeds import read_value
+
+# late imports: only --check compares gradients, and only a document has parts
+
+if TYPE_CHECKING:
+    from cfgraph.console.documents import RunsReport
+    from cfgraph.console.transforms.grad_check import Comparisons, FiniteDifferenceCheck
+    from cfgraph.console.transforms.grad_result import GradResult, GradSummary
 
 
 class PreparedGradients(GradOptions):
@@ -125,23 +120,6 @@ def split_values(texts: Iterable[str]) -> list[str]:
     return values
 
 
-class GradSummary(Record):
-    """The numbers of added nodes, accumulators, and loops."""
-
-    nodes: Count
-    accumulators: Count
-    loops: Count
-
-
-class GradResult(DocumentResult, command="grad", summary=GradSummary):
-    """The gradients, and the comparison of each."""
-
-    gradients: Sequence[GradientReport]
-    check: Sequence[CheckedGradient] | None
-    warnings: Warnings
-    verify: RunsReport | None
-
-
 @dataclass(slots=True)
 class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
     """A graph with gradients, and their comparison with finite differences if requested."""
@@ -183,6 +161,8 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         request = _request(source.graph, options, names)
         check = None
         if options.check:
+            from cfgraph.console.transforms.grad_check import FiniteDifferenceCheck
+
             check = FiniteDifferenceCheck.prepare(
                 source, request, inputs, names, cases.cases or 1, options.rtol
             )
@@ -240,6 +220,8 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         """Require a gradient, and compare the gradients with finite differences if requested."""
         if self.comparison is None:
             return self.report.has_gradients
+        from cfgraph.console.transforms.grad_check import gradients_agree
+
         self.comparisons = self.comparison.compare()
         return gradients_agree(self.comparisons)
 
@@ -259,10 +241,15 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
 
     def summary(self) -> GradSummary:
         """The numbers of added nodes, accumulators, and loops."""
+        from cfgraph.console.transforms.grad_result import GradSummary
+
         return GradSummary.from_attributes(self.report)
 
     def result(self, verify: RunsReport | None) -> GradResult:
         """The gradients, and the comparison of each."""
+        from cfgraph.console.transforms.grad_check import checked_gradients
+        from cfgraph.console.transforms.grad_result import GradResult
+
         check = checked_gradients(self.comparisons) if self.options.check else None
         return GradResult(self.report.reports(), check, self.report.warnings, verify)
 
@@ -274,7 +261,10 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         """Print the gradients, and their comparison also with `--quiet` if it failed."""
         if not is_quiet():
             self.show(page(stream=sys.stderr))
-        print_check(self.comparisons, hidden=is_quiet() and passed)
+        if self.comparisons:
+            from cfgraph.console.transforms.grad_check import print_check
+
+            print_check(self.comparisons, hidden=is_quiet() and passed)
 
 
 def _ys_and_xs(
@@ -320,6 +310,8 @@ def _weights(graph: Graph, xs: list[Output], lists: list[str], what: str, each: 
 def _weight(graph: Graph, x: Output, text: str) -> Any:
     if split_tensor_name(text)[0] in graph:
         return graph.tensor(text).name
+    from cfgraph.runtime.feeds.parse_feeds import read_value
+
     try:
         return read_value(text, graph, x, f"the factor of {x.name}")
     except UsageError as error:

@@ -14,7 +14,8 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ops.families.stacks import StackPushV2
 from cfgraph.ops.opdef.op import is_a, role_of
 from cfgraph.ops.shape_inference import infer_shapes
-from cfgraph.passes.jacobians import MODES, hessian, hvp, jacobian, jvp
+
+# late imports: most derivatives are gradients, which need no Jacobians
 
 # options that a kind of derivative replaces, and those that only some kinds have
 _OTHERS: Final = ("order", "recompute", "swap_memory", "grad_ys", "check")
@@ -38,10 +39,17 @@ def requested_kind(options: GradOptions) -> str | None:
             message = f"{flag} does not apply to {'--' + kind if kind else 'gradients'}"
             hint = None if kind else "add --jacobian"
             raise UsageError(message, hint=hint)
-    if options.mode not in MODES:
-        hint = f"use one of {', '.join(MODES)}"
-        raise UsageError(f"invalid --mode {options.mode!r}", hint=hint)
+    if kind in _LOOPS:
+        _require_mode(options.mode)
     return kind
+
+
+def _require_mode(mode: str) -> None:
+    from cfgraph.passes.jacobians import MODES
+
+    if mode not in MODES:
+        hint = f"use one of {', '.join(MODES)}"
+        raise UsageError(f"invalid --mode {mode!r}", hint=hint)
 
 
 def added_products(
@@ -83,6 +91,8 @@ def _names(
     stops: Sequence[str],
 ) -> list[tuple[tuple[str, str], str | None]]:
     """The names of the derivatives, each with the y and the x that it belongs to."""
+    from cfgraph.passes.jacobians import hessian, hvp, jacobian, jvp
+
     common: dict[str, Any] = {
         "stop_gradients": stops,
         "unconnected": options.unconnected,

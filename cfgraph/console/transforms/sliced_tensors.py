@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from cfgraph.build.builder import Builder
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.shape_inference import infer_node_shapes, infer_shapes
 from cfgraph.ops.static_values import PartialArray
+
+# late imports: few tensors are sliced
 
 
 def named_tensor(graph: Graph, name: str, index: str) -> Output:
@@ -17,6 +18,8 @@ def named_tensor(graph: Graph, name: str, index: str) -> Output:
     tensor = graph.tensor(name)
     if not index:
         return tensor
+    from cfgraph.build.builder import Builder
+
     sliced = Builder(graph).existing(tensor)[_parsed_index(name, index)]
     output: Output = sliced.output
     _require_fitting(graph, output.node, f"{name}{index}")
