@@ -5,28 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cfgraph.analysis.loops.loop_state import LoopStateVariable
-from cfgraph.analysis.partitions import (
-    DevicePartition,
-    MessageRoute,
-    Partitions,
-    SentTensor,
-    device_partitions,
-)
 from cfgraph.analysis.summary import (
     LibraryFunctionSummary,
     Summary,
     next_command,
     summarize,
 )
-from cfgraph.analysis.table_contents import FEW_ROWS, MANY_ROWS, TableContents, table_contents
 from cfgraph.analysis.verify.verify import structural_errors, unused_branch_hint
 from cfgraph.cli.json_output import Artifact, print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import OutputTable, Page, note, page, report_table, tab_separated
-from cfgraph.console.documents import ModuleSummary
 from cfgraph.console.graph_files import (
     Source,
     read_graph,
@@ -35,14 +25,10 @@ from cfgraph.console.graph_files import (
     saved_model_state_of,
     saved_variables_note,
 )
-from cfgraph.console.signatures import signature_names
 from cfgraph.console.views import show_tables as tables
-from cfgraph.console.views.dot import graph_dot
-from cfgraph.console.views.loop_views import LoopView, find_loop, print_loop
 from cfgraph.console.views.modules import module_summaries, modules_table
 from cfgraph.console.views.saved_model_summary import (
     SavedModelSummary,
-    SignatureReport,
     signature_reports,
     signatures_table,
     summarize_saved_model,
@@ -65,17 +51,22 @@ from cfgraph.console.views.show_tables import (
     routes_table,
     sent_tensors_table,
 )
-from cfgraph.console.views.shown_node import ShownNode, node_report, print_node
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_byte_size, format_count
-from cfgraph.ops.opdef.op import is_functional, lookup
-from cfgraph.reports import DocumentResult, Inline, Maybe, Record
+from cfgraph.ops.opdef.op import is_functional, is_stateful, lookup
+
+# late imports: a short text needs no parts of documents, and few graphs have loops, tables, parts
 
 if TYPE_CHECKING:
+    from cfgraph.analysis.partitions import Partitions
+    from cfgraph.analysis.table_contents import TableContents
+    from cfgraph.console.documents import ModuleSummary
     from cfgraph.console.picture.pages import PictureFiles
+    from cfgraph.console.views.loop_views import LoopView
+    from cfgraph.console.views.show_result import ShowResult
 
 
 MAX_LISTED: Final = 20
@@ -228,60 +219,6 @@ _COLUMNS: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 
 
-class PartsReport(Record):
-    """The parts of a partitioned graph."""
-
-    devices: Sequence[DevicePartition]
-    routes: Sequence[MessageRoute]
-    tensors: Sequence[SentTensor]
-    missing: Mapping[str, Sequence[str]]  #: Names received from each device without a part.
-
-
-class ShownSummary(Record):
-    """The summary of a graph, and what to do next."""
-
-    summary: Inline[Summary]
-    parts: Maybe[PartsReport]
-    #: StableHLO modules, if there are any.
-    modules: Maybe[Sequence[Annotated[ModuleSummary, "A StableHLO module that a node calls."]]]
-    tables: Maybe[Sequence[TableContents]]
-    signatures: Maybe[Sequence[SignatureReport]]
-    suggestions: Maybe[Sequence[str]]
-    next: str  #: A command to type next.
-
-
-class ShownNodes(Record):
-    """Nodes that were named."""
-
-    nodes: Sequence[ShownNode]
-
-
-class ShownSections(Record):
-    """Sections that were named."""
-
-    nodes: Maybe[Sequence[NodeRow]] = None
-    ops: Maybe[Sequence[OpRow]] = None
-    frames: Maybe[Sequence[FrameRow]] = None
-    functions: Maybe[Sequence[LibraryFunctionSummary]] = None
-    devices: Maybe[Sequence[DeviceRow]] = None
-    modules: Maybe[Sequence[ModuleSummary]] = None
-    variables: Maybe[Sequence[LoopStateVariable]] = None  #: With --loop, those of the loop.
-    condition: Maybe[str] = None  #: With --loop, that with which the loop goes on.
-
-
-class ShowResult(
-    DocumentResult,
-    command="show",
-    title="What `cfgraph show --json` answers with: the summary, or the sections or the node that "
-    "were asked for",
-):
-    """The summary, or the sections or the node that were requested."""
-
-    summary_members: Inline[ShownSummary | None] = None
-    node: Inline[ShownNodes | None] = None
-    sections: Inline[ShownSections | None] = None
-
-
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
     """Content of the output: sections, one node, or by default a summary.
@@ -341,6 +278,8 @@ class _ShowCommand:
     def parts(self) -> Partitions | None:
         """The parts of a partitioned graph."""
         if self._parts is None and self.whole.is_analyzable and is_partitioned(self.graph):
+            from cfgraph.analysis.partitions import device_partitions
+
             self._parts = device_partitions(self.graph, self.whole.frames)
         return self._parts
 
@@ -348,7 +287,12 @@ class _ShowCommand:
     def loop(self) -> LoopView | None:
         """The loop that is shown alone."""
         name = self.options.loop
-        return None if name is None else find_loop(signature_names(self.source), name)
+        if name is None:
+            return None
+        from cfgraph.console.signatures import signature_names
+        from cfgraph.console.views.loop_views import find_loop
+
+        return find_loop(signature_names(self.source), name)
 
     @cached_property
     def modules(self) -> list[ModuleSummary]:
@@ -358,8 +302,10 @@ class _ShowCommand:
     @cached_property
     def tables(self) -> list[TableContents]:
         """The lookup tables of the graph that are filled once."""
-        if not self.whole.is_analyzable:
+        if not self.whole.is_analyzable or not any(map(is_stateful, self.graph)):
             return []
+        from cfgraph.analysis.table_contents import FEW_ROWS, MANY_ROWS, table_contents
+
         limit = MANY_ROWS if self.options.full or self.options.format == "json" else FEW_ROWS
         return table_contents(self.graph, saved_model_assets(self.source), limit)
 
@@ -382,6 +328,8 @@ class _ShowCommand:
             note(f"wrote {' and '.join(written)}")
             return
         if options.format == "dot":
+            from cfgraph.console.views.dot import graph_dot
+
             print("\n".join(graph_dot(chosen, options.deadness)))
         elif options.format == "json":
             result, artifacts = self.result(chosen), self.artifacts()
@@ -402,6 +350,8 @@ class _ShowCommand:
         if self.loop is not None:
             return [self.loop.nodes]
         if self.options.node is not None:
+            from cfgraph.console.signatures import signature_names
+
             names = signature_names(self.source)
             return [find_node(self.whole, names.tensor(self.options.node))]
         return nodes_to_show(self.whole, self.options.filters)
@@ -442,6 +392,15 @@ class _ShowCommand:
 
     def result(self, chosen: list[NodeSelection]) -> ShowResult:
         """Return the result of the JSON document."""
+        from cfgraph.console.views.show_result import (
+            PartsReport,
+            ShownNodes,
+            ShownSections,
+            ShownSummary,
+            ShowResult,
+        )
+        from cfgraph.console.views.shown_node import node_report
+
         options = self.options
         if options.node is not None:
             nodes = [
@@ -477,11 +436,15 @@ class _ShowCommand:
     def text(self, out: Page, chosen: list[NodeSelection]) -> None:
         """Print the node, the requested sections, or the summary as text."""
         if self.options.node is not None:
+            from cfgraph.console.views.shown_node import print_node
+
             for selection in chosen:
                 for node in selection.nodes:
                     print_node(out, selection.view, node, self.options.full, self.options.deadness)
         elif sections := self.sections():
             if self.loop is not None:
+                from cfgraph.console.views.loop_views import print_loop
+
                 print_loop(out, self.loop)
             for index, section in enumerate(sections):
                 if len(sections) > 1:

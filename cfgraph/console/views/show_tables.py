@@ -6,10 +6,9 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cfgraph.analysis.deadness.deadness import LivenessCondition
-from cfgraph.analysis.partitions import MessageRoute, Partitions, SentTensor
 from cfgraph.analysis.summary import (
     Endpoint,
     FrameSummary,
@@ -18,13 +17,18 @@ from cfgraph.analysis.summary import (
     Summary,
     op_support,
 )
-from cfgraph.analysis.table_contents import TableContents
 from cfgraph.cli.output import OutputTable, Styled, report_table
 from cfgraph.console.views.node_facts import output_types
 from cfgraph.console.views.selection import GraphView, NodeSelection
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.reports import OPTIONAL, Column, Count, Maybe, Record
+
+# late imports: few graphs have parts or tables
+
+if TYPE_CHECKING:
+    from cfgraph.analysis.partitions import Partitions
+    from cfgraph.analysis.table_contents import TableContents
 
 
 class DeviceRow(Record):
@@ -55,12 +59,16 @@ def partitions_table(parts: Partitions) -> OutputTable:
 
 def routes_table(parts: Partitions) -> OutputTable:
     """Return one row per pair of devices and loop that exchange messages."""
+    from cfgraph.analysis.partitions import MessageRoute
+
     names = ("source", "target", "loop", "messages", "size")
     return report_table(MessageRoute, parts.routes, *names)
 
 
 def sent_tensors_table(parts: Partitions) -> OutputTable:
     """Return one row per tensor and pair of devices that send it."""
+    from cfgraph.analysis.partitions import SentTensor
+
     return report_table(SentTensor, parts.tensors, "tensor", "source", "target", "size")
 
 
@@ -223,6 +231,8 @@ def devices_table(summary: Summary) -> OutputTable:
 
 def contents_table(tables: Iterable[TableContents]) -> OutputTable:
     """Return one row per lookup table: its rows, and the node that fills it."""
+    from cfgraph.analysis.table_contents import TableContents
+
     names = ("table", "type", "rows", "first", "filled_by", "file")
     rows = [
         replace(
