@@ -175,11 +175,13 @@ def test_long_reductions_are_those_of_numpy(op: str, axes: list[int], keep: bool
 WINDOWS = list(itertools.product([1, 2], [1, 2], [b"SAME", b"VALID"], [1, 2, 3]))
 
 
+@pytest.mark.parametrize("channels", [3, 130])
 @pytest.mark.parametrize(("stride", "dilation", "padding", "size"), WINDOWS)
 def test_convolutions_are_sums_over_windows(
-    stride: int, dilation: int, padding: bytes, size: int
+    stride: int, dilation: int, padding: bytes, size: int, channels: int
 ) -> None:
-    x, w, depthwise = floats(2, 7, 6, 3), floats(size, size, 3, 4), floats(size, size, 3, 1)
+    x, w = floats(2, 7, 6, channels), floats(size, size, channels, 4)
+    depthwise = floats(size, size, channels, 1)
     attrs: dict[str, Any] = {
         "strides": (1, stride, stride, 1),
         "dilations": (1, dilation, dilation, 1),
@@ -188,8 +190,8 @@ def test_convolutions_are_sums_over_windows(
     dense = compute("Conv2D", x, w, **attrs)
     single = compute("DepthwiseConv2dNative", x, depthwise, **attrs)
     # a dense filter that is zero between channels
-    diagonal = np.zeros((size, size, 3, 3), np.float32)
-    diagonal[..., range(3), range(3)] = depthwise[..., 0]
+    diagonal = np.zeros((size, size, channels, channels), np.float32)
+    diagonal[..., range(channels), range(channels)] = depthwise[..., 0]
     np.testing.assert_allclose(single, compute("Conv2D", x, diagonal, **attrs), atol=1e-5)
     # gradients are adjoint: <conv(x, w), y> = <x, input gradient> = <w, filter gradient>
     for kernel, op, y in (

@@ -16,12 +16,9 @@ from cfgraph.ops.kernels.sliding_window import WindowGrid
 # elements of a block of images, and of a block of patches
 _BLOCK: Final = 1 << 16
 _PATCH_BLOCK: Final = 3 << 16
-# channels from which a sum of products in one operation is faster than two operations
+# channels from which sums over windows, and over pixels, are faster by pixels than by rows
 _WIDE: Final = 32
-# channels from which the sum over offsets is faster in one operation as well
-_WIDE_PIXEL: Final = 96
-# elements of an output up to which one operation is faster in any case
-_FEW_ELEMENTS: Final = 384
+_WIDE_PIXEL: Final = 128
 # channels from which XLA's convolution is faster than its product of windows; of its transpose
 _XLA_CHANNELS: Final = 16
 _XLA_FILTER_CHANNELS: Final = 32
@@ -168,39 +165,38 @@ def _is_depthwise(channels: int, depth: int, filters: int) -> bool:
 
 def _convolve_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     """Sum, over the offsets of the window, of the image there times the filter there."""
-    is_fast = x.shape[-1] >= _WIDE_PIXEL or _output_size(fit, x) <= _FEW_ELEMENTS
-    if xp is np and is_fast and x.size and 0 not in fit.window:
-        filters = w.reshape((*fit.window, w.shape[-1]))
-        image, offsets, channel = _window_axes(fit)
-        parts = fit.window_view(x), [*image, *offsets, channel], filters, [*offsets, channel]
-        return np.einsum(*parts, [*image, channel])
-    padded = fit.pad(xp, x)
-    weights = _repeated_weights(xp, fit, w)
-    views = [padded[view] for _, view in fit.views()]
-    if xp is not np:
-        return sum(
-            (view * weight for view, weight in zip(views[1:], weights[1:], strict=True)),
-            start=views[0] * weights[0],
-        )
-    result = np.empty(views[0].shape, np.result_type(x, w))
-    if result.size <= _BLOCK:
-        _add_products(views, weights, result)
-        return result
-    for block in _blocks(result.shape, _BLOCK):
-        _add_products([view[block] for view in views], weights, result[block])
-    return result
+    channels = x.shape[-1]
+    if xp is np and x.size and 0 not in (*fit.window, *fit.out):
+        windows, image, offsets, row = _depthwise_windows(fit, x, _WIDE_PIXEL)
+        weights = w.reshape((*fit.window, 1, channels))
+        if windows.shape[-1] != channels:
+            weights = _repeated_weights(weights, fit.out[-1])
+        weights = weights.reshape((*fit.window, -1))
+        parts = windows, [*image, *offsets, row], weights, [*offsets, row]
+        return np.einsum(*parts, [*image, row]).reshape((len(x), *fit.out, channels))
+    padded, weights = fit.pad(xp, x), w.reshape((-1, 1, channels))
+    products = (
+        padded[view] * factor for (_, view), factor in zip(fit.views(), weights, strict=True)
+    )
+    return sum(products, start=next(products))
 
 
-def _output_size(fit: WindowGrid, x: Any) -> int:
-    return int(x.shape[0] * x.shape[-1] * math.prod(fit.out))
+def _repeated_weights(weights: Any, count: int) -> Any:
+    """Weights repeated along the last spatial dimension, so that NumPy multiplies whole rows."""
+    repeated = np.empty((*weights.shape[:-2], count, weights.shape[-1]), weights.dtype)
+    repeated[...] = weights
+    return repeated
 
 
-def _add_products(views: list[Any], weights: Any, result: Any) -> None:
-    np.multiply(views[0], weights[0], out=result)
-    product = np.empty_like(result)
-    for view, weight in zip(views[1:], weights[1:], strict=True):
-        np.multiply(view, weight, out=product)
-        np.add(result, product, out=result)
+def _depthwise_windows(fit: WindowGrid, x: Any, wide: int) -> tuple[Any, list[int], list[int], int]:
+    """Windows by the channels of a pixel if these are many, or else by rows.
+
+    Also labels of their dimensions: of the image, of offsets, and of channels or rows.
+    """
+    is_wide, rank = x.shape[-1] >= wide, len(fit.window)
+    first, last = rank + is_wide, 2 * rank + is_wide
+    windows = fit.window_view(x) if is_wide else fit.row_view(x)
+    return windows, list(range(first)), list(range(first, last)), last
 
 
 def _blocks(shape: tuple[int, ...], elements: int) -> Iterator[tuple[slice, ...]]:
@@ -214,43 +210,29 @@ def _blocks(shape: tuple[int, ...], elements: int) -> Iterator[tuple[slice, ...]
 
 
 def _spread_depthwise(xp: ModuleType, fit: WindowGrid, w: Any, dy: Any) -> Any:
-    parts = (dy * weight for weight in _repeated_weights(xp, fit, w))
+    weights = w.reshape((-1, 1, w.shape[-1]))
+    if xp is np:
+        weights = _repeated_weights(weights, fit.out[-1])
+    parts = (dy * weight for weight in weights)
     return fit.spread_views(xp, parts, dy.shape[0], dy.shape[-1], dy.dtype)
 
 
 def _correlate_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, dy: Any) -> Any:
     channels = x.shape[-1]
-    if xp is np and (channels >= _WIDE or dy.size <= _FEW_ELEMENTS):
-        image, offsets, channel = _window_axes(fit)
-        windows, axes = fit.window_view(x), [*image, *offsets, channel]
-        total = np.zeros((*fit.window, channels), dy.dtype)
-        for block in _blocks(dy.shape, _BLOCK):
-            parts = windows[block], axes, dy[block], [*image, channel]
-            total += np.einsum(*parts, [*offsets, channel])
+    if xp is np:
+        windows, image, offsets, row = _depthwise_windows(fit, x, _WIDE)
+        rows = dy.reshape((*windows.shape[: len(image)], -1))
+        total = np.zeros((*fit.window, rows.shape[-1]), dy.dtype)
+        for block in _blocks(rows.shape, _BLOCK):
+            parts = windows[block], [*image, *offsets, row], rows[block], [*image, row]
+            total += np.einsum(*parts, [*offsets, row])
+        if rows.shape[-1] != channels:
+            total = np.add.reduce(total.reshape((*fit.window, -1, channels)), -2)
         return total.reshape((*fit.window, 1, channels))
     padded = fit.pad(xp, x)
     ones = xp.ones((1, dy.size // channels), dtype=dy.dtype)
     sums = [ones @ (padded[view] * dy).reshape((-1, channels)) for _, view in fit.views()]
     return xp.concatenate(sums).reshape((*fit.window, 1, channels))
-
-
-def _window_axes(fit: WindowGrid) -> tuple[list[int], list[int], int]:
-    """Labels of the dimensions of windows: of the image, of offsets, and of channels."""
-    rank = len(fit.window)
-    return list(range(rank + 1)), list(range(rank + 1, 2 * rank + 1)), 2 * rank + 1
-
-
-def _repeated_weights(xp: ModuleType, fit: WindowGrid, w: Any) -> Any:
-    """The filter per offset, repeated along the last spatial dimension.
-
-    NumPy then multiplies whole rows of an image at once instead of the channels of each element.
-    """
-    weights = w.reshape((-1, 1, w.shape[-1]))
-    if xp is not np or fit.out[-1] <= 1:
-        return weights
-    repeated = np.empty((len(weights), fit.out[-1], w.shape[-1]), w.dtype)
-    repeated[...] = weights
-    return repeated
 
 
 def _patches_by_group(xp: ModuleType, patches: Any, depth: int) -> Any:

@@ -224,6 +224,25 @@ class WindowGrid:
         shape = (x.shape[0], *self.out, *self.window, x.shape[-1])
         return np.ndarray(shape, padded.dtype, padded, 0, strides)
 
+    def row_view(self, x: Any) -> Any:
+        """The windows of a NumPy image by whole rows: batch, other windows, offsets, row.
+
+        A row has the elements of all windows along the last dimension at one offset there. They are
+        copied unless the windows move by one.
+        """
+        image = np.ascontiguousarray(self.pad(np, x))
+        *outer, pixel, channel = image.strides
+        offset, step = (n[-1] * pixel for n in (self.slide.dilations, self.slide.strides))
+        if step != pixel:
+            sizes = (*image.shape[:-2], self.window[-1], self.out[-1], x.shape[-1])
+            rows = np.ndarray(sizes, image.dtype, image, 0, (*outer, offset, step, channel))
+            image = np.ascontiguousarray(rows)
+            *outer, offset, _, channel = image.strides
+        batch, *outer = outer
+        steps = *map(mul, self.slide.strides, outer), *map(mul, self.slide.dilations, outer)
+        shape = (len(x), *self.out[:-1], *self.window, self.out[-1] * x.shape[-1])
+        return np.ndarray(shape, image.dtype, image, 0, (batch, *steps, offset, channel))
+
     @cached_property
     def _steps(self) -> tuple[int, ...]:
         """Pixels between neighboring windows, and between offsets in one, per dimension."""
