@@ -241,20 +241,21 @@ class _ShapePropagation:
         for port, value in enumerate(values):
             if value is not None:
                 self.values[Output(node, port)] = value
-        for reader, slot in node.uses:
-            if slot >= 0:
-                self._complete_input(reader)
+        readers = [use[0] for use in node.uses if use[1] >= 0]
         if self.receivers:
-            for reader, _ in self.receivers.get(node, ()):
-                self._complete_input(reader)
+            readers += [reader for reader, _ in self.receivers.get(node, ())]
+        self._complete_inputs(readers)
 
-    def _complete_input(self, node: Node) -> None:
-        # a node that is not to be visited waits for nothing, and has no rank
-        left = self.waiting[node] = self.waiting.get(node, 0) - 1
-        if not left:
-            self.fresh.append(node)
-        elif left < 0:
-            self._look_later(node)
+    def _complete_inputs(self, nodes: Iterable[Node]) -> None:
+        """Count one more input of each node, and queue those whose inputs are complete."""
+        waiting = self.waiting
+        for node in nodes:
+            # a node that is not to be visited waits for nothing, and has no rank
+            left = waiting[node] = waiting.get(node, 0) - 1
+            if not left:
+                self.fresh.append(node)
+            elif left < 0:
+                self._look_later(node)
 
     def _look_again(self, node: Node) -> None:
         """Infer the outputs of a node again, generalize the previous result, and queue readers."""
@@ -298,7 +299,7 @@ class _ShapePropagation:
         count = node.assumed_output_count if facts.count is None else facts.count
         if facts.role is MERGE:
             return self._merge(node, count)
-        have, sources = self.shapes, self._inputs(node)
+        have, sources = self.shapes, self._inputs(node) if self.received else node.inputs
         inputs = tuple(
             [
                 have[source][port] if port < len(have[source]) else UNKNOWN_SHAPE

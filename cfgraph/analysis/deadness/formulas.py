@@ -12,6 +12,7 @@ import random
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
 
 TRUE: Final = 1
@@ -82,7 +83,8 @@ class Formulas:
     def _sample(self, symbol: Symbol) -> int:
         """Deterministic random values; in each lane at most one symbol of a group is true."""
         if not symbol.group:
-            return random.Random(f"{symbol.kind} {symbol.name}").getrandbits(_LANES)
+            text = f"{symbol.kind} {symbol.name}".encode()
+            return int.from_bytes(blake2b(text, digest_size=_LANES // 8).digest(), "big")
         position = len(self.groups.get(symbol.group, ()))
         return _choice_lanes(symbol.name)[position] if position < _CHOICES else 0
 

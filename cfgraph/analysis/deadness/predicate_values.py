@@ -95,6 +95,17 @@ _FORWARDING_ROLES: Final = (SWITCH, ENTER, LOOP_COND)
 ValueNumber = int
 
 
+class _NeededTensors(dict[Output, tuple[Output, ...]]):
+    """What tensors are computed from, found when first read."""
+
+    def __init__(self, find: Callable[[Output], tuple[Output, ...]]) -> None:
+        self._find = find
+
+    def __missing__(self, tensor: Output) -> tuple[Output, ...]:
+        needed = self[tensor] = self._find(tensor)
+        return needed
+
+
 class PredicateValues:
     """Value numbers of tensors, and formulas for Boolean values."""
 
@@ -146,7 +157,7 @@ class PredicateValues:
         """Recompute an output of a Merge; returns the Switches that used a value that changed."""
         if output not in self._of or output not in self._followed:
             return []
-        if self._decide(output) == self._of[output]:
+        if self._decide(output, self._needs(output)) == self._of[output]:
             return []
         requesters: list[Node] = []
         todo = [output]
@@ -160,14 +171,15 @@ class PredicateValues:
     def value(self, output: Output) -> ValueNumber:
         """The value number of a tensor."""
         if output not in self._of:
-            for tensor in postorder(output, self._needs, self._of):
-                self._of[tensor] = self._decide(tensor)
-                self._follow(tensor)
+            needs = _NeededTensors(self._needs)
+            for tensor in postorder(output, needs.__getitem__, self._of):
+                self._of[tensor] = self._decide(tensor, needs[tensor])
+                self._follow(tensor, needs[tensor])
         return self._of[output]
 
-    def _follow(self, output: Output) -> None:
+    def _follow(self, output: Output, needed: tuple[Output, ...]) -> None:
         """Record that a value depends on what arrives at a Merge."""
-        for tensor in self._needs(output) if self._followed else ():
+        for tensor in needed if self._followed else ():
             if tensor in self._followed:
                 self._followed[tensor].append(output)
                 self._followed.setdefault(output, [])
@@ -201,8 +213,8 @@ class PredicateValues:
         roles = [lookup(tensor.node.op) for tensor in merge.inputs]
         return any(op is None or op.role in (ENTER, NEXT_ITERATION) for op in roles)
 
-    def _decide(self, output: Output) -> ValueNumber:
-        needs = [self._of[tensor] for tensor in self._needs(output)]
+    def _decide(self, output: Output, needed: tuple[Output, ...]) -> ValueNumber:
+        needs = [self._of[tensor] for tensor in needed]
         op = lookup(output.node.op)
         if op is None or output in self.cut or output.node not in self.frames.of:
             return self._own(output)

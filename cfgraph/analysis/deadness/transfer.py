@@ -260,7 +260,8 @@ class TransferFunctions:
         selector = node.inputs[1]
         if last == 0:
             return self._set_port(Output(node, 0), runs)
-        if node.input_types and selector.dtype is not None and selector.dtype.is_integer:
+        dtype = selector.dtype
+        if dtype is not None and dtype.is_integer and node.input_types:
             taken = [self.values.equals(selector, branch, node) for branch in range(last)]
         else:
             taken = [-self.values.truth(selector, node)]
