@@ -77,7 +77,7 @@ def frames_of(
 ) -> Frames:
     """The frames of nodes; in their order, a Recv follows its Send in `senders`."""
     result = Frames(topological_order(chosen, cut, senders))
-    if not any(ROLES[op] in _LOOP_ROLES for op in {node.op for node in chosen}):
+    if not any(ROLES[op] in LOOP_ROLES for op in {node.op for node in chosen}):
         result.of = dict.fromkeys(result.order, result.root)
         result.of_outputs = dict(result.of)
         result.root.nodes = chosen
@@ -177,7 +177,7 @@ _MEMBER_LISTS: Final = {
     LOOP_COND: "loop_conds",
 }
 # a graph without them has only the root frame
-_LOOP_ROLES: Final = frozenset({ENTER, *_MEMBER_LISTS})
+LOOP_ROLES: Final = frozenset({ENTER, *_MEMBER_LISTS})
 
 
 _SHOWN: Final = 8

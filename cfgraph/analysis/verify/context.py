@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frame import Frames
-from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.frames import LOOP_ROLES, frames
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import AttrPlaceholder
 from cfgraph.ir.colocation import COLOCATION_ATTR
@@ -22,7 +22,7 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import RECV, SEND
 from cfgraph.ir.signature import MAX_COUNT, ArgDef, Signature
-from cfgraph.ir.traversal import is_transfer
+from cfgraph.ir.traversal import is_transfer, topological_order
 from cfgraph.limits import reserve
 
 # types and the number of their repetitions
@@ -288,9 +288,20 @@ class VerifyContext:
         return types
 
     @cached_property
+    def loop_ops(self) -> list[str]:
+        """The ops that loops consist of; without them there is only the root frame."""
+        return [op for op in self.by_op if ROLES[op] in LOOP_ROLES]
+
+    @cached_property
     def frames(self) -> Frames:
         """The frames of the graph."""
         return frames(self.graph)
+
+    @property
+    def cycles(self) -> tuple[tuple[Node, ...], ...]:
+        """The cycles without a NextIteration; passes read the frames of a graph, not of a body."""
+        needs_frames = self.loop_ops or not self.function
+        return self.frames.cycles if needs_frames else topological_order(self.graph).cycles
 
 
 VerifyRule = Callable[[VerifyContext], Iterator[Finding]]

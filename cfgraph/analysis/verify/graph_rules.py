@@ -102,7 +102,7 @@ def _check_type(
 
 def check_cycles(subject: VerifyContext) -> Iterator[Finding]:
     """Every cycle closes through a NextIteration that feeds a Merge."""
-    yield from cycle_findings(subject.frames.cycles, subject.graph)
+    yield from cycle_findings(subject.cycles, subject.graph)
 
 
 def check_frames(subject: VerifyContext) -> Iterator[Finding]:
@@ -113,8 +113,10 @@ def check_frames(subject: VerifyContext) -> Iterator[Finding]:
 
 def _sound_loops(subject: VerifyContext) -> list[Frame]:
     """The frames of a graph with consistent frames, without the root."""
-    graph_frames = subject.frames
-    return [] if graph_frames.cycles or graph_frames.faults else graph_frames.all[1:]
+    graph_frames = subject.frames if subject.loop_ops else None
+    if graph_frames is None or graph_frames.cycles or graph_frames.faults:
+        return []
+    return graph_frames.all[1:]
 
 
 def check_parallel_iterations(subject: VerifyContext) -> Iterator[Finding]:

@@ -58,6 +58,9 @@ _ADVICE: Final[tuple[VerifyRule, ...]] = (device_rules.check_messages,)
 _ERRORS: Final = (*_RULES, *_RULES_OF_GRAPHS)
 # the property of the context with the part of a graph that a rule applies to, if it is not all
 _SUBJECTS: Final[dict[VerifyRule, str]] = {
+    graph_rules.check_frames: "loop_ops",
+    graph_rules.check_next_iterations: "loop_ops",
+    graph_rules.check_loop_structure: "loop_ops",
     function_rules.check_named_functions: "functional_nodes",
     function_rules.check_calls: "functional_nodes",
     device_rules.check_devices: "devices",
