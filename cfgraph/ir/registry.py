@@ -8,7 +8,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.attrs import AttrPlaceholder, EncodedAttr, fits_kind, kind_text
+from cfgraph.ir.attrs import AttrPlaceholder, EncodedAttr, Func, fits_kind, kind_text
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.role import Role
 
@@ -327,7 +327,9 @@ def infer_attrs(
     if definition is None:
         return without_lists(explicit)
     types = tuple([tensor.dtype for tensor in inputs])
-    key = (op, types, *explicit.items(), *map(type, explicit.values())) if inputs else None
+    # what a function is called makes no difference
+    values = [type(value) if type(value) is Func else value for value in explicit.values()]
+    key = (op, types, *explicit, *values, *map(type, explicit.values())) if inputs else None
     try:
         known = _inferred_attrs.get(key) if key else None
     except TypeError:  # an unhashable attribute

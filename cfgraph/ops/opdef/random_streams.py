@@ -177,11 +177,11 @@ def _any_draws(names: Iterable[str], library: Mapping[str, Function]) -> bool:
     todo = dict.fromkeys(names)
     order = [*todo]
     for name in order:
-        function, op = library.get(name), lookup(name)
+        function = library.get(name)
         if function is not None:
             new = [each for each in body_calls(function) if each not in todo]
             todo.update(dict.fromkeys(new))
             order += new
-        elif op is not None and op.effects.stateful and op.effects.random:
+        elif (op := lookup(name)) is not None and op.effects.stateful and op.effects.random:
             return True
     return False

@@ -92,7 +92,7 @@ def unread_effects(
     Bodies have neither control edges that say when a node is live nor predicates of Switches, and
     constants of their own in place of `copied`. What `roots` read is awaited anyway.
     """
-    constants = {*copied}
+    constants, roots = {*copied}, [*roots]
 
     def read_by(node: Node) -> list[Node]:
         inputs = node.inputs[:1] if role_of(node) is Role.SWITCH else node.inputs
@@ -102,8 +102,10 @@ def unread_effects(
         inputs = {*read_by(node)}
         return [each for each in node.predecessors if each not in inputs]
 
-    read = {node: None for node in reachable(roots, read_by) if node not in constants}
     omitted = dict.fromkeys(each for node in nodes for each in omitted_by(node))
+    if not constants and omitted.keys() <= {*roots}:
+        return []
+    read = {node: None for node in reachable(roots, read_by) if node not in constants}
     unread = reachable(
         [*constants, *(node for node in omitted if node not in read)],
         lambda node: node.predecessors if is_inside(node) else (),

@@ -167,11 +167,9 @@ class Functionalizer:
         return name
 
     def _is_used(self, name: str) -> bool:
-        names = [name, *(f"{name}_{suffix}" for suffix in _SUFFIXES)]
-        return any(
-            new in self._used_names or new in self.graph.functions or new in self.graph
-            for new in names
-        )
+        used = self._used_names, self.graph.functions.keys(), self.graph.nodes.keys()
+        names = [name, *[f"{name}_{suffix}" for suffix in _SUFFIXES]]
+        return not all(known.isdisjoint(names) for known in used)
 
     def nesting_in(self, nodes: Iterable[Node]) -> int:
         """Return the depth of the calls among nodes. Raises RegionRejected if too deep."""
