@@ -383,3 +383,16 @@ def test_a_wrong_index_among_few_and_many_is_named(count: int) -> None:
         wrong[1] = row
         with pytest.raises(OpError, match=message):
             compute("SparseToDense", wrong, size, values, np.float32(0))
+
+
+def test_windows_of_one_shape_have_the_same_noise_in_each_run() -> None:
+    images, size = floats(2, 5, 5, 1), np.array([4, 4], np.int32)
+    attrs = {"centered": False, "normalized": False, "uniform_noise": False, "noise": b"gaussian"}
+    outside, partly = np.full((2, 2), 9, np.float32), np.full((2, 2), 3, np.float32)
+    noise = compute("ExtractGlimpseV2", images, size, outside, **attrs)
+    mixed = compute("ExtractGlimpseV2", images, size, partly, **attrs)
+    np.testing.assert_array_equal(mixed[:, :2, :2], images[:, 3:, 3:])
+    np.testing.assert_array_equal(mixed[:, 2:], noise[:, 2:])
+    np.testing.assert_array_equal(
+        compute("ExtractGlimpseV2", images, size, outside, **attrs), noise
+    )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -253,9 +255,10 @@ class ExtractGlimpseV2(Op):
                 starts = cls.uncentered(starts, sizes, window, normalized=normalized)
             elif cls.always_centered:
                 starts = starts - window / np.float32(2)
+            corners = np.trunc(starts).astype(np.int64).tolist()
             glimpses = [
                 _glimpse(image, start, (height, width), noise)
-                for image, start in zip(x, np.trunc(starts).astype(np.int64), strict=True)
+                for image, start in zip(x, corners, strict=True)
             ]
             return (
                 np.stack(glimpses)
@@ -287,22 +290,40 @@ class ExtractGlimpse(ExtractGlimpseV2):
     always_centered = True
 
 
-def _glimpse(image: Any, start: Any, size: tuple[int, int], noise: str) -> Any:
+def _glimpse(image: Any, start: Sequence[int], size: tuple[int, int], noise: str) -> Any:
     """One window; the numbers of the noise depend on its shape only."""
     shape = (*size, image.shape[2])
-    if noise == "zero":
-        result = np.zeros(shape, image.dtype)
-    else:
-        draw = philox.draw_uniform if noise == "uniform" else philox.draw_normal
-        drawn = draw(PhiloxStream(0, 0, 0), int(np.prod(shape)), np.dtype(np.float32))
-        result = drawn.reshape(shape)
-        if noise == "uniform" and image.size:
-            result = result * (image.max() - image.min()) + image.min()
-    low = np.maximum(start, 0)
-    high = np.minimum(start + size, image.shape[:2])
-    if (low < high).all():
-        target, source = low - start, image[low[0] : high[0], low[1] : high[1]]
-        result[target[0] : target[0] + len(source), target[1] : target[1] + source.shape[1]] = (
-            source
-        )
+    (top, left), (height, width) = start, size
+    low = max(top, 0), max(left, 0)
+    high = min(top + height, image.shape[0]), min(left + width, image.shape[1])
+    source = image[low[0] : max(high[0], low[0]), low[1] : max(high[1], low[1])]
+    if source.shape == shape:
+        return source
+    result = _window_noise(image, shape, noise)
+    if source.size:
+        rows, columns = low[0] - top, low[1] - left
+        result[rows : rows + source.shape[0], columns : columns + source.shape[1]] = source
     return result
+
+
+def _window_noise(image: Any, shape: tuple[int, ...], noise: str) -> Any:
+    """The noise of a window of an image, to write to."""
+    if noise == "zero":
+        return np.zeros(shape, image.dtype)
+    few = math.prod(shape) <= _FEW_DRAWN
+    drawn = (_few_drawn if few else _drawn)(shape, noise)
+    if noise == "uniform" and image.size:
+        least = image.min()
+        return drawn * (image.max() - least) + least
+    return drawn.copy()
+
+
+def _drawn(shape: tuple[int, ...], noise: str) -> Any:
+    """The numbers of the noise of windows of a shape."""
+    draw = philox.draw_uniform if noise == "uniform" else philox.draw_normal
+    return draw(PhiloxStream(0, 0, 0), math.prod(shape), np.dtype(np.float32)).reshape(shape)
+
+
+# numbers of windows that are kept: each window of a shape has the same
+_FEW_DRAWN: Final = 1 << 12
+_few_drawn = lru_cache(maxsize=16)(_drawn)

@@ -36,12 +36,13 @@ def draw_boxes(images: Any, boxes: Any, colors: Any = None) -> Any:
     depth = images.shape[3]
     table = _color_table(colors, depth).astype(images.dtype)
     result = images.copy()
-    sizes = images.shape[1:3]
-    for image, outlines in zip(result, boxes, strict=True):
-        for place, corners in enumerate(outlines):
-            scaled = corners.reshape(2, 2) * (np.array(sizes, np.float32) - 1)
-            if np.isfinite(scaled).all():
-                low, high = np.trunc(scaled).astype(np.int64).tolist()
+    last = np.array(images.shape[1:3], np.float32) - 1
+    scaled = boxes.reshape(*boxes.shape[:2], 2, 2) * last
+    finite = np.isfinite(scaled).all(axis=(2, 3))
+    corners = np.trunc(np.where(finite[..., None, None], scaled, 0)).astype(np.int64)
+    for image, ends, drawn in zip(result, corners.tolist(), finite.tolist(), strict=True):
+        for place, (low, high) in enumerate(ends):
+            if drawn[place]:
                 _outline(image, low, high, table[place % len(table)])
     return result
 
