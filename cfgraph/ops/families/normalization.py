@@ -14,7 +14,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.kernels.array_namespace import channel_sums, in_float32
-from cfgraph.ops.opdef.facts import CompilerSupport
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -179,6 +179,7 @@ class BatchNormalization(Op, abstract=True):
     the gradient.
     """
 
+    aliasing = Aliasing(reuses_input=True)
     gradient = staticmethod(batch_norm_gradient)
 
     @classmethod
@@ -195,18 +196,20 @@ class BatchNormalization(Op, abstract=True):
         offset: Any,
         mean: Any,
         variance: Any,
+        out: Any = None,
     ) -> Any:
         channels_first = data_format.startswith(b"NC")
         check_channel_vectors(x, channels_first, is_training, scale, offset, mean, variance)
         image = _channels_last(xp, x, channels_first)
-        image = image if image.dtype == np.float32 else image.astype(xp.float32)
+        image = _converted(image, xp.float32)
+        out = out if image is x else None
         dtype = scale.dtype
         if not is_training:
-            y = _normalize(xp, image, scale, offset, mean, variance, epsilon)
+            y = _normalize(xp, image, scale, offset, mean, variance, epsilon, out)
             results = mean, variance, mean, variance
         else:
             batch_mean, batch_variance, estimates = _moments(xp, image)
-            y = _normalize(xp, image, scale, offset, batch_mean, batch_variance, epsilon)
+            y = _normalize(xp, image, scale, offset, batch_mean, batch_variance, epsilon, out)
             if exponential_avg_factor != 1:
                 estimates = [
                     (1 - exponential_avg_factor) * old + exponential_avg_factor * new
@@ -216,7 +219,8 @@ class BatchNormalization(Op, abstract=True):
                 *(value.astype(dtype) for value in (*estimates, batch_mean, batch_variance)),
             )
         extra = (xp.zeros((0,), dtype=dtype),) * ((cls.parsed().simple_outputs or 0) - 5)
-        return (_channels_restored(xp, y, channels_first).astype(x.dtype), *results, *extra)
+        y = _converted(_channels_restored(xp, y, channels_first), x.dtype)
+        return (y, *results, *extra)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -226,6 +230,11 @@ class BatchNormalization(Op, abstract=True):
         for parameter in context.inputs[1:3]:
             channels = channels.merge(parameter)
         return [x, *[channels] * 4, *[UNKNOWN_SHAPE] * (context.output_count - 5)]
+
+
+def _converted(x: Any, dtype: Any) -> Any:
+    """An array of a type, without a copy if it has it."""
+    return x if x.dtype == dtype else x.astype(dtype)
 
 
 def _channels_last(xp: ModuleType, x: Any, channels_first: bool) -> Any:
@@ -243,16 +252,25 @@ def _moments(xp: ModuleType, x: Any) -> tuple[Any, Any, list[Any]]:
         zeros = xp.zeros(x.shape[-1], dtype=x.dtype)
         return zeros, zeros, [zeros + xp.nan] * 2
     mean = channel_sums(xp, x) / x.dtype.type(count)
-    variance = channel_sums(xp, xp.square(x - mean)) / x.dtype.type(count)
+    centered = x - mean
+    squares = np.square(centered, out=centered) if xp is np else xp.square(centered)
+    variance = channel_sums(xp, squares) / x.dtype.type(count)
     return mean, variance, [mean, variance * (count / max(count - 1, 1))]
 
 
 def _normalize(
-    xp: ModuleType, x: Any, scale: Any, offset: Any, mean: Any, variance: Any, epsilon: float
+    xp: ModuleType,
+    x: Any,
+    scale: Any,
+    offset: Any,
+    mean: Any,
+    variance: Any,
+    epsilon: float,
+    out: Any = None,
 ) -> Any:
-    y = x - mean
     if xp is not np:
-        return y * (scale / xp.sqrt(variance + epsilon)) + offset
+        return (x - mean) * (scale / xp.sqrt(variance + epsilon)) + offset
+    y = np.subtract(x, mean, out)
     y *= scale / np.sqrt(variance + epsilon)
     y += offset
     return y
@@ -323,7 +341,7 @@ class BatchNormalizationGradient(Op, abstract=True):
         if dy.shape != x.shape:
             raise OpError(f"y_backprop has shape {list(dy.shape)}, x has {list(x.shape)}")
         check_channel_vectors(x, channels_first, False, scale, mean, variance)
-        dy, image = (_channels_last(xp, v, channels_first).astype(xp.float32) for v in (dy, x))
+        dy, image = (_converted(_channels_last(xp, v, channels_first), xp.float32) for v in (dy, x))
         count = math.prod(image.shape[:-1])
         centered, inverse = image - mean, 1 / xp.sqrt(variance + epsilon)
         total = channel_sums(xp, dy)
@@ -331,7 +349,8 @@ class BatchNormalizationGradient(Op, abstract=True):
         dx = dy
         if is_training and count:
             dx = dy - total / count - centered * (xp.square(inverse) * centered_sum / count)
-        dx = _channels_restored(xp, dx * (scale * inverse), channels_first).astype(x.dtype)
+        dx = _channels_restored(xp, dx * (scale * inverse), channels_first)
+        dx = _converted(dx, x.dtype)
         unused = xp.zeros((), dtype=scale.dtype)
         return dx, centered_sum * inverse, total, unused, unused
 

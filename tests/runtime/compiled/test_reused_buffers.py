@@ -72,10 +72,17 @@ a = BiasAdd(x, bias)
 b = Relu(a)
 c = BiasAdd(b, bias)
 d = Relu6(c)
+shape = Const() {dtype=int32, value=int32[4]:[1, 8, -1, 2]}
+image = Reshape(d, shape)
+one = Const() {dtype=float32, value=float32[2]:[1.0, 2.0]}
+e = FusedBatchNormV3(image, one, bias, one, one) {U=float32, is_training=false}
+g = FusedBatchNormV3(e, one, bias, one, one) {U=float32}
 """
 
 
-@pytest.mark.parametrize("fetches", [["d:0"], ["a:0", "d:0"], ["b:0", "c:0", "d:0"]])
+@pytest.mark.parametrize(
+    "fetches", [["g:0"], ["a:0", "d:0", "g:1"], ["b:0", "c:0", "d:0"], ["d:0", "e:0", "g:0"]]
+)
 def test_kernels_reuse_buffers_with_the_same_values(fetches: list[str]) -> None:
     x = np.linspace(-9, 9, SIZE, dtype=np.float32).reshape((-1, 2))
     pair, before = Pair(lambda: graph_of(LAYER)), x.copy()
