@@ -29,9 +29,11 @@ def filled_once(g: Sketch, version: str) -> Runs:
     square = words("b", "x").reshape(1, 2)
     nested = g(f"LookupTableFind{version}", table, square, np.int64(-1))
     size = g(f"LookupTableSize{version}", table)
+    exported = g(f"LookupTableExport{version}", table, Tkeys=string, Tvalues=int64).node
     return [
         [find],
         [size],
+        [exported.output(0)],
         [clash],
         [fill],
         [find, nested, size],
