@@ -14,15 +14,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from traceback import walk_tb
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class StackPosition:
+class StackPosition(NamedTuple):
     """The node that a thread is working at.
 
     `loops` are the frames of a run and their iterations, outermost first; None in a pass over a

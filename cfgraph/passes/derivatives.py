@@ -175,7 +175,7 @@ def add_gradients(
 
 
 def _gradient_position(frames: Sequence[FrameType]) -> StackPosition:
-    return replace(pass_position(frames), activity=gradients.__name__)
+    return pass_position(frames)._replace(activity=gradients.__name__)
 
 
 LOCATORS[add_gradients.__code__] = _gradient_position
