@@ -69,6 +69,14 @@ class NodeNames:
         self._outputs = outputs
         self._short = short
         self._noted = set[str]()
+        self._lowered: tuple[int, Graph | None] | None = None
+
+    @property
+    def lowered(self) -> Graph | None:
+        """The graph as a run lowers it, as above; made once unless the graph is edited."""
+        if self._lowered is None or self._lowered[0] != self.graph.edits:
+            self._lowered = self.graph.edits, lowered_form(self.graph)
+        return self._lowered[1]
 
     def outside_functions(self, text: str) -> str | None:
         """The name of a node of the graph, or of a tensor, whose end is `text`; None if none is.
@@ -156,7 +164,7 @@ class NodeNames:
         graph, outputs = self.graph, self._outputs
         names = self._matches(start, end, graph, title)
         # a pass, which needs complete names, could not change such a node
-        lowered = lowered_form(graph) if title and self._short and not names else None
+        lowered = self.lowered if title and self._short and not names else None
         if lowered is not None:
             graph, outputs, title = lowered, [lowered[x.name] for x in outputs], None
             names = self._matches(start, end, graph, title)

@@ -353,7 +353,7 @@ class _ShowCommand:
             from cfgraph.console.signatures import signature_names
 
             names = signature_names(self.source)
-            return [find_node(self.whole, names.tensor(self.options.node))]
+            return [find_node(self.whole, names.tensor(self.options.node), names.nodes)]
         return nodes_to_show(self.whole, self.options.filters)
 
     def sections(self) -> tuple[str, ...]:

@@ -202,7 +202,7 @@ def _explain(
         from cfgraph.console.explanations.explain_loop import explain_loop
 
         return "loop", explain_loop(graph, subject, None if runs is None else runs.iterations)
-    selection = find_node(GraphView(graph), subject.removeprefix("^"))
+    selection = find_node(GraphView(graph), subject.removeprefix("^"), names)
     if find_line is None and function_calls(selection.nodes[0].op).is_loop:
         loop = _explain_called_loop(names, selection, runs)
         if loop is not None:

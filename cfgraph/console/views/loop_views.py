@@ -131,7 +131,7 @@ def find_loop(names: SignatureNames, subject: str) -> LoopView:
     if len(named) == 1:
         return LoopView(view, named[0])
     if not named and not complete.startswith("/"):
-        found = called_loop(names.nodes, find_node(view, complete))
+        found = called_loop(names.nodes, find_node(view, complete, names.nodes))
         if found is not None:
             return found
         raise UsageError(f"{complete!r} is not a loop", hint="`show` lists loops")

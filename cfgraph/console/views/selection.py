@@ -16,7 +16,7 @@ from cfgraph.analysis.node_filter import select_nodes, split_filter
 from cfgraph.analysis.verify.context import NodeTypes, Signatures
 from cfgraph.analysis.verify.function_rules import body_graph
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
-from cfgraph.console.node_names import lowered_form
+from cfgraph.console.node_names import NodeNames, lowered_form
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean, first_names, known_names_hint
@@ -164,27 +164,29 @@ def _body_view(graph: Graph, name: str, signatures: Signatures) -> GraphView:
     return GraphView(subject.graph, name, subject.arguments, graph, results)
 
 
-def find_node(whole: GraphView, name: str) -> NodeSelection:
+def find_node(whole: GraphView, name: str, names: NodeNames | None = None) -> NodeSelection:
     """Find a node by name, or by a tensor's name; `FUNCTION/NODE` is a node of a function.
 
-    A node that only lowering makes is one of the lowered graph. Raises UsageError if there is none,
-    and for an output that the node does not have.
+    A node that only lowering makes is one of the lowered graph, which `names` of the graph may have
+    made. Raises UsageError if there is none, and for an output that the node does not have.
     """
     base, _, port = name.rpartition(":")
     if not base or not port.isdigit():
-        return _find_by_name(whole, name)
-    selection = _find_by_name(whole, base)
+        return _find_by_name(whole, name, names)
+    selection = _find_by_name(whole, base, names)
     if selection.nodes[0] not in selection.view.arguments:
         selection.view.graph.tensor(f"{selection.nodes[0].name}:{port}")
     return selection
 
 
-def _find_by_name(whole: GraphView, name: str) -> NodeSelection:
+def _find_by_name(whole: GraphView, name: str, names: NodeNames | None) -> NodeSelection:
     if name in whole.graph:
         return NodeSelection(whole, [whole.graph[name]])
     function, slash, inner = name.partition("/")
     if not slash or function not in whole.graph.functions:
-        lowered = lowered_form(whole.graph) if slash else None
+        lowered = None
+        if slash:
+            lowered = lowered_form(whole.graph) if names is None else names.lowered
         if lowered is not None and name in lowered:
             return NodeSelection(GraphView(lowered), [lowered[name]])
         raise _unknown_node_error(whole.graph, name)
