@@ -21,6 +21,11 @@ from tests.integrations.converters.test_convert_check import MERGE_OF_THREE
 STAND_IN = replace(PROGRAM, module="tests.integrations.tensorflow.misbehaving_worker")
 
 
+def require_converter(target: str) -> None:
+    for module in convert_check.MODULES[target]:
+        pytest.importorskip(module, reason="needs the extra `converters`")
+
+
 @pytest.fixture
 def converted(command: Any, tmp_path: Path) -> Any:
     """The exit code and the result of the check of a text, with a conversion."""
@@ -98,8 +103,7 @@ def test_variables_of_a_graph_file_are_not_compared(stand_in: None, converted: A
 @pytest.mark.interop
 @pytest.mark.parametrize("target", ["lite", "onnx"])
 def test_a_merge_of_three_converts_after_it_is_functionalized(target: str, converted: Any) -> None:
-    for module in convert_check.MODULES[target]:
-        pytest.importorskip(module, reason="needs the extra `converters`")
+    require_converter(target)
     feeds = ("--feed=x=2", "--feed=p=false", "--feed=q=true", "--run-timeout=600", "--cases=1")
     code, document = converted(f"versions producer=1\n{MERGE_OF_THREE}", target, *feeds)
     assert code == 1
@@ -128,8 +132,7 @@ def test_a_saved_model_with_functions_converts_as_its_folder(
     command: Any, fixtures: Path, tmp_path: Path
 ) -> None:
     """A graph file is inlined by other rules, so the verdict on it is no verdict on the folder."""
-    for module in convert_check.MODULES["onnx"]:
-        pytest.importorskip(module, reason="needs the extra `converters`")
+    require_converter("onnx")
     shutil.unpack_archive(fixtures / "verdicts" / "lstm.zip", tmp_path)
     options = ("--for=onnx", "--json", "--cases=1", "--run-timeout=600")
     done = command("convert-check", tmp_path / "lstm", *options)
@@ -148,8 +151,7 @@ def test_a_saved_model_with_functions_converts_as_its_folder(
 def test_a_conditional_in_a_loop_converts_to_onnx(
     command: Any, fixtures: Path, tmp_path: Path
 ) -> None:
-    for module in convert_check.MODULES["onnx"]:
-        pytest.importorskip(module, reason="needs the extra `converters`")
+    require_converter("onnx")
     graph = fixtures / "converters" / "rnn_with_conditional.pb"
     functional = tmp_path / "functional.pb"
     words = ("--fetch", "logits", "--target", "converter", "-o", functional)
@@ -195,8 +197,7 @@ def test_an_array_that_grows_in_nested_loops_is_a_list(
 def test_an_array_of_fixed_size_in_nested_loops_converts_to_lite(
     nested_loops: cfgraph.Graph, command: Any, tmp_path: Path
 ) -> None:
-    for module in convert_check.MODULES["lite"]:
-        pytest.importorskip(module, reason="needs the extra `converters`")
+    require_converter("lite")
     array = nested_loops["TensorArray"]
     nested_loops.set_attr(array, "dynamic_size", value=False)
     nested_loops.set_input(array, 0, nested_loops["n"].output())
@@ -220,8 +221,7 @@ def test_an_array_of_fixed_size_in_nested_loops_converts_to_lite(
 def test_rows_that_a_loop_with_a_break_does_not_write(
     target: str, verdict: str, command: Any, fixtures: Path, tmp_path: Path
 ) -> None:
-    for module in convert_check.MODULES[target]:
-        pytest.importorskip(module, reason="needs the extra `converters`")
+    require_converter(target)
     graph = fixtures / "converters" / "two_arrays_and_a_break.pb"
     fetches = ("sums", "doubles", "steps")
     assert functional(command, graph, tmp_path / "f.pb", *fetches).code == 0
