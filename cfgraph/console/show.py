@@ -71,6 +71,8 @@ if TYPE_CHECKING:
 
 MAX_LISTED: Final = 20
 _MAX_SIGNATURE: Final = 88
+# prints a table below a title, with a remark after that
+_Section = Callable[..., None]
 
 
 def print_summary(
@@ -95,46 +97,17 @@ def print_summary(
     if saved is not None:
         _print_saved_model(out, section, saved)
     _print_ops(out, summary)
-    if summary.frames:
-        section("loops", tables.frames_table(summary.frames))
-    if summary.functional_loops:
-        table = tables.functional_loops_table(summary.functional_loops)
-        section("functional loops", table)
-    if summary.functions:
-        table = tables.functions_table(summary.functions, _MAX_SIGNATURE)
-        section("functions", table)
+    _print_loops_and_functions(section, summary)
     if modules:
         section("modules", modules_table(modules))
     if found_tables:
-        detail = "empty until --init runs what fills them"
-        if saved is not None and saved.contents.initializer is not None:
-            detail = "a run fills them first"
-        elif all(table.filled_by is None for table in found_tables):
-            detail = "each lookup fails, as no node fills them"
-        section("tables", contents_table(found_tables), detail)
+        section("tables", contents_table(found_tables), _filling_text(found_tables, saved))
     if parts is not None:
-        section("devices", partitions_table(parts))
-        section("messages", routes_table(parts))
-        if parts.tensors:
-            section("sent tensors", sent_tensors_table(parts))
-        for device, names in parts.missing.items():
-            listed = first_names(names, len(names) if full else MAX_LISTED)
-            text = f"the part of {short_device_name(device)} is missing, and must send {listed}"
-            out.line()
-            out.line(out.wrapped(text), "yellow")
+        _print_parts(out, section, parts, full)
     elif any(name for name in summary.devices):
         section("devices", tables.devices_table(summary))
-    has_signatures = saved is not None and saved.contents.signatures
-    if not has_signatures:
-        for title, endpoints in (("inputs", summary.inputs), ("outputs", summary.outputs)):
-            if endpoints:
-                section(title, tables.endpoints_table(endpoints))
-    if summary.targets and not has_signatures:
-        out.line()
-        out.heading("targets", "run for their side effects")
-        hidden = 0 if full else len(summary.targets) - MAX_LISTED
-        more = [f"and {hidden} more"] if hidden > 0 else []
-        out.items([*summary.targets[: MAX_LISTED if more else None], *more])
+    if saved is None or not saved.contents.signatures:
+        _print_endpoints(out, section, summary, full)
     _print_remarks(out, summary)
     out.line()
     out.heading("next")
@@ -142,14 +115,53 @@ def print_summary(
         out.command(command, "green")
 
 
-def _print_saved_model(
-    out: Page, section: Callable[[str, OutputTable], None], saved: SavedModelSummary
-) -> None:
+def _print_saved_model(out: Page, section: _Section, saved: SavedModelSummary) -> None:
     if saved.contents.signatures:
         section("signatures", signatures_table(saved.contents))
     if saved.variables.variables:
         out.line()
         out.heading("variables", str(saved.variables))
+
+
+def _print_loops_and_functions(section: _Section, summary: Summary) -> None:
+    if summary.frames:
+        section("loops", tables.frames_table(summary.frames))
+    if summary.functional_loops:
+        section("functional loops", tables.functional_loops_table(summary.functional_loops))
+    if summary.functions:
+        section("functions", tables.functions_table(summary.functions, _MAX_SIGNATURE))
+
+
+def _filling_text(found: Sequence[TableContents], saved: SavedModelSummary | None) -> str:
+    if saved is not None and saved.contents.initializer is not None:
+        return "a run fills them first"
+    if all(table.filled_by is None for table in found):
+        return "each lookup fails, as no node fills them"
+    return "empty until --init runs what fills them"
+
+
+def _print_parts(out: Page, section: _Section, parts: Partitions, full: bool) -> None:
+    section("devices", partitions_table(parts))
+    section("messages", routes_table(parts))
+    if parts.tensors:
+        section("sent tensors", sent_tensors_table(parts))
+    for device, names in parts.missing.items():
+        listed = first_names(names, len(names) if full else MAX_LISTED)
+        text = f"the part of {short_device_name(device)} is missing, and must send {listed}"
+        out.line()
+        out.line(out.wrapped(text), "yellow")
+
+
+def _print_endpoints(out: Page, section: _Section, summary: Summary, full: bool) -> None:
+    for title, endpoints in (("inputs", summary.inputs), ("outputs", summary.outputs)):
+        if endpoints:
+            section(title, tables.endpoints_table(endpoints))
+    if summary.targets:
+        out.line()
+        out.heading("targets", "run for their side effects")
+        hidden = 0 if full else len(summary.targets) - MAX_LISTED
+        more = [f"and {hidden} more"] if hidden > 0 else []
+        out.items([*summary.targets[: MAX_LISTED if more else None], *more])
 
 
 def _counts_text(source: Source, summary: Summary) -> str:
