@@ -333,6 +333,7 @@ class Where(Op):
         if not value.ndim:
             raise OpError("WhereOp : Unhandled input dimensions: 0")
         is_set = value != 0
-        return is_set.nonzero()[0][:, None] if value.ndim == 1 else xp.argwhere(is_set)
+        few_calls = xp is np and value.ndim == 1
+        return is_set.nonzero()[0][:, None] if few_calls else xp.argwhere(is_set)
 
     shape = staticmethod(lambda context: [Shape((None, context.inputs[0].rank))])

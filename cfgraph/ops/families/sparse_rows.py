@@ -174,7 +174,7 @@ class SparseConcat(Op):
         result[dim] = start
         rows, elements = np.concatenate(moved), np.concatenate(values)
         order = np.lexsort(rows.T[::-1])
-        return rows[order], elements[order], np.array(result, np.int64)
+        return rows[order], elements[order], xp.array(result, np.int64)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

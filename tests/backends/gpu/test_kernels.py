@@ -20,7 +20,7 @@ CARD = GpuContext(library)
 # ops without a GPU kernel for some or all dtypes; a run uses the host kernel
 ON_HOST = {
     **dict.fromkeys(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"], "hash table"),
-    **dict.fromkeys(["SparseConcat", "SparseFillEmptyRows", "SparseFillEmptyRowsGrad"], "rows"),
+    **dict.fromkeys(["SparseFillEmptyRows", "SparseFillEmptyRowsGrad"], "rows"),
     **dict.fromkeys(
         [
             *("RaggedBincount", "SparseTensorDenseAdd", "SparseTensorDenseMatMul", "SparseToDense"),
@@ -50,7 +50,7 @@ WAITS = {
     *("ListDiff", "MaxPoolGradWithArgmax", "SparseMatMul", "SparseTensorDenseAdd"),
     *("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
     *("FusedPadConv2D", "FusedResizeAndPadConv2D", "SparseBincount"),
-    *("IgammaGradA", "RandomGammaGrad", "SparseFillEmptyRows"),
+    *("IgammaGradA", "RandomGammaGrad", "SparseConcat", "SparseFillEmptyRows"),
     *("DrawBoundingBoxes", "DrawBoundingBoxesV2", "ExtractGlimpse", "ExtractGlimpseV2"),
     *(f"QuantizeAndDequantizeV{version}" for version in (2, 3, 4)),
     *("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum"),
