@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from cfgraph.analysis.effects import EffectAnalysis
@@ -366,11 +367,12 @@ def plan_clusters(
     """Plan the clusters of a graph in lowered form; `instances` are those of its functions."""
     instances = instances or FunctionInstances(graph.functions)
     nodes = CompilableNodes(CompilationRules(graph, liveness.frames, constraints, instances))
-    position = {node: number for number, node in enumerate(liveness.frames.order)}
-    growth, groups, outside = None, [[*nodes.candidates]], dict(nodes.reasons)
+    growth = None
     if not nodes.are_one_cluster(liveness, sizes):
         growth = ClusterGrowth(nodes, liveness, sizes)
-        groups, outside = growth.groups(position), dict(growth.reasons)
+    outside = dict(nodes.reasons if growth is None else growth.reasons)
+    position = {node: number for number, node in enumerate(liveness.frames.order)}
+    groups = [[*nodes.candidates]] if growth is None else growth.groups(position)
     bodies = []
     for members in groups:
         size = sum(map(node_weight, members))
@@ -380,7 +382,7 @@ def plan_clusters(
             copies = _copied_constants(nodes, members, position)
             bodies.append(ClusterBody(tuple(members), copies, nodes.cheap_constants))
         else:
-            outside.update(dict.fromkeys(members, _size_rejection(members, size)))
+            outside.update(dict.fromkeys(members, _size_rejection(size, len(members) == 1)))
     absorbed = _absorbed_constants(bodies, constraints)
     removed = set(absorbed)
     shared = RejectionReason("shared", "it is read outside clusters")
@@ -388,8 +390,9 @@ def plan_clusters(
     return ClusterPlan(liveness, tuple(bodies), outside, absorbed, instances, growth)
 
 
-def _size_rejection(members: list[Node], size: int) -> RejectionReason:
-    if len(members) == 1:
+@lru_cache
+def _size_rejection(size: int, is_alone: bool) -> RejectionReason:
+    if is_alone:
         return RejectionReason("alone", "no edge to merge along", {"size": size})
     return RejectionReason("too small", f"{size} computing node{'s' * (size != 1)}", {"size": size})
 

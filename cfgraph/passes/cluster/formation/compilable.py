@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cfgraph.analysis.loops.frame import Frame, Frames
@@ -116,13 +117,13 @@ class CompilationRules:
         """Return a reason that no additional kernel would remove."""
         is_call = op is not None and op.calls.kind not in ("", "combine")
         if node.op in self.graph.functions or is_call:
-            return RejectionReason("call", f"{node.op} calls a function", {"op": node.op})
+            return _op_rejection("call", node.op, "calls a function")
         if op is None:
-            return RejectionReason("unknown op", f"{node.op} is not registered", {"op": node.op})
+            return _op_rejection("unknown op", node.op, "is not registered")
         if op.role:
-            return RejectionReason("control flow", f"{node.op} forwards tokens", {"op": node.op})
+            return _op_rejection("control flow", node.op, "forwards tokens")
         if op.effects.is_input:
-            return RejectionReason("input", f"{node.op} is an input", {"op": node.op})
+            return _op_rejection("input", node.op, "is an input")
         if node.output_count is None or node.input_types is None:
             return RejectionReason("type", "its types are unknown")
         functions = self.graph.functions
@@ -132,13 +133,19 @@ class CompilationRules:
         return None
 
 
+@lru_cache
+def _op_rejection(kind: str, op: str, fault: str) -> RejectionReason:
+    """Return the reason that all nodes of an op share."""
+    return RejectionReason(kind, f"{op} {fault}", {"op": op})
+
+
 def _kernel_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason | None:
     support = op.compilation
     if op.compiles() or (traced and (support.traceable or support.traces_effects)):
         return None
-    data = {"op": node.op}
     if op.effects.stateful:
-        return RejectionReason("effects", f"{node.op} is stateful", data)
+        return _op_rejection("effects", node.op, "is stateful")
+    data = {"op": node.op}
     if not op.compilation.traceable:
         return RejectionReason("not traced", f"the kernel of {node.op} cannot be traced", data)
     return RejectionReason("no kernel", f"XLA has no kernel for {node.op}", data)
