@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
@@ -30,6 +31,8 @@ __all__ = [
     "require_graph",
 ]
 
+
+_T = TypeVar("_T")
 
 _MAX_HINTS: Final = 3  # fuzzy matching is slow, so only the first faults get a hint
 # approximate memory of a node and of an edge
@@ -261,7 +264,7 @@ class Graph(Pictured):
         faults = LoadFaults()
         texts = self._load_nodes(records, faults)
         edges = 0
-        for number, (node, inputs) in enumerate(texts):
+        for number, (node, inputs) in enumerate(taken(texts)):
             edges += len(inputs)
             if not number % _CHECK_INTERVAL or len(inputs) > _CHECK_INTERVAL:
                 check_deadline()
@@ -273,8 +276,8 @@ class Graph(Pictured):
 
     def _load_nodes(
         self, records: Iterable[NodeRecord], faults: LoadFaults
-    ) -> list[tuple[Node, Sequence[str]]]:
-        nodes, texts = self.nodes, []
+    ) -> deque[tuple[Node, Sequence[str]]]:
+        nodes, texts = self.nodes, deque[tuple[Node, Sequence[str]]]()
         for number, (name, op, inputs, device, attrs, origin) in enumerate(records, 1):
             reserve_nodes(number)
             node = Node(name, op, attrs, device)
@@ -503,6 +506,12 @@ class Graph(Pictured):
 
 def _output(item: Output | Node) -> Output:
     return item.output() if isinstance(item, Node) else item
+
+
+def taken(items: deque[_T]) -> Iterator[_T]:
+    """The items, each of which leaves the queue, so that its memory is free once it is used."""
+    while items:
+        yield items.popleft()
 
 
 def reserve_nodes(number: int) -> None:

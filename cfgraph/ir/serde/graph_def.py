@@ -8,7 +8,7 @@ from typing import Any, Final
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.ir.graph import Graph, Node, Versions
+from cfgraph.ir.graph import Graph, Node, Versions, taken
 from cfgraph.ir.serde.attrs import (
     FullType,
     attr_to_bytes,
@@ -54,7 +54,7 @@ def graph_from_parts(parts: GraphParts) -> Graph:
     graph.registered_gradients = registered_gradients(proto.library, parts.objects)
     graph.origin, graph.named_tensors = proto, parts.named_tensors
     with paused_gc():
-        graph.load(parts.nodes)
+        graph.load(taken(parts.nodes))
     return graph
 
 

@@ -10,6 +10,7 @@ Nodes with the same bytes as rest share one dictionary of attributes.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from sys import intern
 from typing import Any, Final, NamedTuple
@@ -32,10 +33,11 @@ _MAX_SHARED_BYTES: Final = 1 << 10
 class GraphParts(NamedTuple):
     """The nodes of a GraphDef, a message with everything else, and the objects of a SavedModel.
 
+    The nodes are taken out one by one as a graph is made of them, which spares half of the memory.
     `named_tensors` are the tensors of its signatures, by their names there.
     """
 
-    nodes: list[NodeRecord]
+    nodes: deque[NodeRecord]
     rest: Any
     objects: Any = None
     named_tensors: Mapping[str, Sequence[str]] = {}
@@ -88,7 +90,7 @@ class _NodeReader:
     """Nodes that were read, and the attributes by the bytes that contain them."""
 
     def __init__(self) -> None:
-        self.nodes: list[NodeRecord] = []
+        self.nodes = deque[NodeRecord]()
         self._shared: dict[bytes, tuple[dict[str, Any], Any]] = {}
 
     def add(self, data: bytes) -> None:
