@@ -54,7 +54,7 @@ class Formulas:
         self.groups: dict[int, list[int]] = {}
         self._signatures: list[int] = [0, _ALL]
         self._interned: dict[tuple[int, ...], int] = {}
-        self._made: dict[frozenset[int], int] = {}
+        self._made: dict[tuple[int, ...], int] = {}
         self._keyed: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
@@ -91,9 +91,10 @@ class Formulas:
     def all_of(self, formulas: Iterable[int]) -> int:
         """The conjunction of formulas."""
         operands = frozenset(formulas)
-        result = self._made.get(operands)
+        key = tuple(sorted(operands))  # a third of the memory of a set
+        result = self._made.get(key)
         if result is None:
-            result = self._made[operands] = self._conjunction(operands)
+            result = self._made[key] = self._conjunction(operands)
         return result
 
     def any_of(self, formulas: Iterable[int]) -> int:
