@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,10 +13,13 @@ from cfgraph.ir.devices import is_simulated, short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import is_transfer, rendezvous_key, sends_by_recv, unsent_recvs
+from cfgraph.ir.traversal import RendezvousKey, rendezvous_key, transfers
 from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.reports import Column, Count, Record
+
+# of Sends and Recvs, in graph order
+TransferKeys = Mapping[Node, RendezvousKey]
 
 
 class DevicePartition(Record):
@@ -94,9 +97,9 @@ class Partitions:
 def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Partitions:
     """Summarize the partitions of a graph; a graph that is not partitioned has no routes."""
     graph_frames = frames(graph) if graph_frames is None else graph_frames
-    sends = [node for node in graph if ROLES[node.op] is Role.SEND and is_transfer(node)]
-    sizes = _message_sizes(graph, sends) if sends else {}
-    routes = _routes(sizes, graph_frames)
+    keys = {node: rendezvous_key(node) for node in transfers(graph)}
+    sizes = _message_sizes(graph, keys)
+    routes = _routes(sizes, keys, graph_frames)
     nodes = Counter(node.device for node in graph)
     once, iteration = Counter[str](), Counter[str]()
     for route in routes:
@@ -117,22 +120,23 @@ def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Parti
             for device in sorted(nodes)
         ),
         routes,
-        tuple(sorted(map(_sent_tensor, sizes, sizes.values()), key=_by_size)),
-        _missing_parts(graph, nodes),
+        tuple(sorted((_sent_tensor(n, keys[n], sizes[n]) for n in sizes), key=_by_size)),
+        _missing_parts({keys[send] for send in sizes}, keys, nodes),
     )
 
 
-def _missing_parts(graph: Graph, devices: Collection[str]) -> dict[str, tuple[str, ...]]:
-    keys = [rendezvous_key(node) for node in unsent_recvs(graph)]
-    absent = dict.fromkeys(key.send_device for key in keys if key.send_device not in devices)
+def _missing_parts(
+    sent: Collection[RendezvousKey], keys: TransferKeys, devices: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    unsent = [key for key in keys.values() if key not in sent]
+    absent = dict.fromkeys(key.send_device for key in unsent if key.send_device not in devices)
     return {
-        device: tuple(dict.fromkeys(key.sent_name for key in keys if key.send_device == device))
+        device: tuple(dict.fromkeys(key.sent_name for key in unsent if key.send_device == device))
         for device in absent
     }
 
 
-def _sent_tensor(send: Node, size: int | None) -> SentTensor:
-    key = rendezvous_key(send)
+def _sent_tensor(send: Node, key: RendezvousKey, size: int | None) -> SentTensor:
     return SentTensor(send.inputs[0].name, key.send_device, key.recv_device, size)
 
 
@@ -140,12 +144,15 @@ def _by_size(sent: SentTensor) -> tuple[int, str, str, str]:
     return -(sent.bytes or 0), sent.tensor, sent.source, sent.target
 
 
-def _routes(sizes: Mapping[Node, int | None], graph_frames: Frames) -> tuple[MessageRoute, ...]:
+def _routes(
+    sizes: Mapping[Node, int | None], keys: TransferKeys, graph_frames: Frames
+) -> tuple[MessageRoute, ...]:
+    path_of = {frame: frame.path for frame in graph_frames.all}
     count, size = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
     unknown = Counter[tuple[str, str, str]]()
     for node, known in sizes.items():
-        key = rendezvous_key(node)
-        route = (key.send_device, key.recv_device, graph_frames.of[node].path)
+        key = keys[node]
+        route = (key.send_device, key.recv_device, path_of[graph_frames.of[node]])
         count[route] += 1
         if known is None:
             unknown[route] += 1
@@ -163,9 +170,17 @@ def _bytes(tensor: Output, shapes: StaticShapes) -> int | None:
     return elements * int(dtype.base.numpy.itemsize)
 
 
-def _message_sizes(graph: Graph, sends: Sequence[Node]) -> dict[Node, int | None]:
+def _message_sizes(graph: Graph, keys: TransferKeys) -> dict[Node, int | None]:
     """The static size of each Send's message, or None."""
-    received = {recv: send.inputs[0] for recv, send in sends_by_recv(list(graph)).items()}
+    sends = [node for node in keys if ROLES[node.op] is Role.SEND]
+    if not sends:
+        return {}
+    sender = {keys[send]: send for send in reversed(sends)}  # the first of each key
+    received = {
+        recv: sender[key].inputs[0]
+        for recv, key in keys.items()
+        if ROLES[recv.op] is Role.RECV and key in sender
+    }
     shapes = infer_shapes(graph, sent=[send.inputs[0] for send in sends], received=received)
     return {send: _bytes(send.inputs[0], shapes) for send in sends}
 
