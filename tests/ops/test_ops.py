@@ -69,6 +69,7 @@ def has_scalar(item: Case) -> bool:
 # what TensorFlow says where it has no kernel, on this processor at least: some run oneDNN's
 LACKING = (
     "No OpKernel was registered",
+    "Op type not registered",
     "only supports the NHWC tensor format on the CPU",
     "only supports NHWC on device type CPU",
     "CPU implementations do not yet support dilation rates",

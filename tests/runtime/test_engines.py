@@ -86,7 +86,7 @@ def test_an_unknown_engine_is_refused_with_the_names_that_there_are(counter: Any
 
 
 def test_an_engine_and_an_option_that_requests_another_one_are_refused(counter: Any) -> None:
-    with pytest.raises(UsageError, match="cannot be combined with costs"):
+    with pytest.raises(UsageError, match="the engine Rounds cannot be combined with costs"):
         cfgraph.Session(cfgraph.load(counter), engine=Rounds(), costs=cfgraph.CostModel())
     with pytest.raises(UsageError, match="expected a name or an Engine"):
         cfgraph.Session(cfgraph.load(counter), engine=3)  # type: ignore[arg-type]
@@ -111,6 +111,15 @@ def test_options_of_an_engine_are_those_of_the_command(monkeypatch: pytest.Monke
     assert requested.rounds == 3
     with pytest.raises(UsageError, match="--rounds requires the engine rounds"):
         _ = group(engine="tokens", rounds=3).requested
+
+
+def test_the_command_names_the_options_that_an_added_engine_excludes(
+    monkeypatch: pytest.MonkeyPatch, command: Any, counter: Any
+) -> None:
+    monkeypatch.setitem(EXTENSIONS, "engine", {"rounds": f"{__name__}:Rounds"})
+    done = command("run", counter, "--feed", "n=2", "--engine", "rounds", "--clock", "virtual")
+    assert done.code == 2
+    assert "--clock virtual cannot be combined with --engine rounds" in done.err
 
 
 @pytest.mark.parametrize("case", sampled(recorded.parameters("session"), 40))

@@ -24,7 +24,7 @@ from cfgraph.console.runs.run_report import Outcome
 from cfgraph.console.runs.run_request import RunRequest
 from cfgraph.console.runs.run_times import RunDurations
 from cfgraph.errors import UsageError, WorkerLost
-from cfgraph.extensions import COMPILER, extension_names
+from cfgraph.extensions import COMPILER, ENGINE, extension_names
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.passes.place.rules import RuleMatches
 from cfgraph.runtime.code_cache import CodeCache
@@ -46,15 +46,18 @@ def make_session(
     remote: RemoteOptions,
 ) -> Session:
     """Create the session that the options describe. Raises UsageError if they do not fit."""
-    for name, is_set in (
-        ("--clock virtual", clock.virtual),
-        ("--memory", devices.memory),
-        ("--schedule random", limits.schedule == "random"),
-        (f"--engine {engine.engine}", engine.engine in extension_names(COMPILER)),
+    chosen, starter = f"--engine {engine.engine}", remote.starter
+    is_added = engine.engine in extension_names(ENGINE)
+    for name, is_set, other in (
+        ("--clock virtual", clock.virtual, starter),
+        ("--clock virtual", clock.virtual and is_added, chosen),
+        ("--memory", devices.memory, starter),
+        ("--schedule random", limits.schedule == "random", starter),
+        (chosen, is_added or engine.engine in extension_names(COMPILER), starter),
     ):
-        if remote.starter and is_set:
-            message = f"{name} cannot be combined with {remote.starter}"
-            raise UsageError(message, hint=f"remove {name} or {remote.starter}")
+        if other and is_set:
+            message = f"{name} cannot be combined with {other}"
+            raise UsageError(message, hint=f"remove {name} or {other}")
     if remote.retries:
         _require_restorable(source, request, state)
     return Session(

@@ -16,7 +16,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.kernels.array_namespace import checked_axis
 from cfgraph.ops.opdef.batching import BatchBuilder, next_axis
-from cfgraph.ops.opdef.facts import Aliasing
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -209,6 +209,7 @@ class ParallelConcat(Op):
     signature = "values: N*T -> output: T"
     attrs = "N: int >= 1, shape: shape"
     aliasing = Aliasing(preserves_elements=True)
+    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, shape: Shape, /, *values: Any) -> Any:

@@ -441,6 +441,10 @@ class XlaSvd(MatrixOp):
 
     signature = "a: T -> s: T, u: T, v: T"
     attrs = f"max_iter: int, epsilon: float, precision_config: string, {one_of(ALL_NUMBERS)}"
+    compilation = CompilerSupport(
+        uncompiled_types="int8, int16, int32, int64, uint8, uint16, uint32, uint64, "
+        "complex64, complex128"
+    )
     is_square = False
 
     @staticmethod
@@ -466,6 +470,7 @@ class XlaRngBitGenerator(Op):
         "dtype: {uint8, int8, int32, int64, uint32, uint64} = uint64, "
         "Tshape: {int32, int64} = int32"
     )
+    compilation = CompilerSupport(uncompiled_types="int8, int32, int64")
 
     @staticmethod
     def kernel(

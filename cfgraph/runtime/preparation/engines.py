@@ -100,7 +100,8 @@ def make_engine(config: RunConfig) -> Engine:
         raise UsageError(f"engine is {named!r}, expected a name or an Engine", hint=hint)
     is_added = isinstance(named, Engine) or named in extension_names(ENGINE)
     if is_added and option is not None:
-        message = f"the engine {named!r} cannot be combined with {option}"
+        name = type(named).__name__ if isinstance(named, Engine) else named
+        message = f"the engine {name} cannot be combined with {option}"
         raise UsageError(message, hint=f"omit {option}")
     engine: type[Engine] = Engine
     if option is not None:
