@@ -10,7 +10,9 @@ import shlex
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from enum import StrEnum
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -358,9 +360,14 @@ def _configured_texts(ctx: Any, names: Iterable[str]) -> Iterator[str]:
 
 def common_options() -> list[Any]:
     """The options of all commands: those that `FileCommand.invoke` reads, and two flags."""
+    return [copy(option) for option in _common_options()]
+
+
+@cache
+def _common_options() -> tuple[Any, ...]:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(_declare_shared_options)
-    return [
+    return (
         *get_command(app).params,
         _flag(
             "--debug",
@@ -368,7 +375,7 @@ def common_options() -> list[Any]:
             help="Print a traceback on failure.",
         ),
         _flag("--no-config", help=NO_CONFIG_HELP),
-    ]
+    )
 
 
 def _declare_shared_options(

@@ -244,6 +244,7 @@ def test_the_help_of_a_command_has_examples(name: str, command: Any, capfd: Any)
         ("run --help", ["numpy", "google", "rich"]),
         ("explain CFG201", ["numpy", "google", "cfgraph.runtime", "cfgraph.passes"]),
         ("explain counter.pb while/add", ["cfgraph.runtime.", "cfgraph.passes.cluster.c"]),
+        ("doctor", ["cfgraph.runtime.engine", "cfgraph.passes"]),
         ("show counter.pb", ["cfgraph.runtime", "cfgraph.analysis.table", "cfgraph.analysis.part"]),
         ("grad lstm.pb --ys loss --xs W --to graph", ["cfgraph.comparison", "cfgraph.build"]),
         ("run counter.pb --feed n=2 --trace", ["rich", "cfgraph.analysis.deadness"]),

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.backends.gpu import context
 from cfgraph.backends.gpu.context import GpuContext, available_gpu
-from cfgraph.backends.gpu.driver import GpuDriver
 from cfgraph.errors import CfgraphError, UsageError
-from cfgraph.ir.graph import Graph, Output
-from cfgraph.runtime.engine.plan import Plan
-from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.memory.accounting import MemoryMeter
-from cfgraph.runtime.preparation.engines import DeviceFacts
-from cfgraph.runtime.preparation.run_config import RunConfig
-from cfgraph.runtime.trace.events import Observer
+
+# late imports: `doctor` and `devices` only look for a GPU
+
+if TYPE_CHECKING:
+    from cfgraph.backends.gpu.driver import GpuDriver
+    from cfgraph.ir.graph import Graph, Output
+    from cfgraph.runtime.engine.plan import Plan
+    from cfgraph.runtime.engine.step import RunStep
+    from cfgraph.runtime.memory.accounting import MemoryMeter
+    from cfgraph.runtime.preparation.engines import DeviceFacts
+    from cfgraph.runtime.preparation.run_config import RunConfig
+    from cfgraph.runtime.trace.events import Observer
 
 GPU_KINDS: Final = ("simulated", "real")
 
@@ -45,6 +49,8 @@ class GpuBackend:
         try:
             gpu = context.gpu_context()
             memory = int(gpu.xp.cuda.Device().mem_info[1])
+            from cfgraph.runtime.preparation.engines import DeviceFacts
+
             return DeviceFacts(f"CuPy {gpu.xp.__version__}", memory, gpu.name)
         except CfgraphError as error:
             return error.message
@@ -68,4 +74,8 @@ class GpuBackend:
     ) -> GpuDriver | None:
         """The executor of plans with GPUs, None if NumPy simulates them."""
         gpu = available_gpu(config.gpu)
-        return None if gpu is None else GpuDriver(gpu, graph, plans, step, fetches, observer, meter)
+        if gpu is None:
+            return None
+        from cfgraph.backends.gpu.driver import GpuDriver
+
+        return GpuDriver(gpu, graph, plans, step, fetches, observer, meter)

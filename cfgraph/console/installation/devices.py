@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
@@ -15,7 +15,9 @@ from cfgraph.extensions import DEVICE, extension, extension_names
 from cfgraph.ir.units import format_byte_size
 from cfgraph.limits import machine_memory
 from cfgraph.reports import Column, Count, DocumentResult, Record
-from cfgraph.runtime.preparation.engines import DeviceFacts
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.preparation.engines import DeviceFacts
 
 
 @dataclass(frozen=True, slots=True)
