@@ -232,6 +232,9 @@ class CompiledRegionRules(RegionRules):
         if op is not None and op.role:
             return None
         assert self._compilation is not None
+        if op is not None and op.aliasing.is_identity and node in self.regions.lists:
+            # an Exit or Merge until a loop or conditional became a call in this round
+            self._compilation.functionalized.add(node)
         reason = self._compilation.rejection(node)
         if reason is not None and reason.kind not in _CLUSTER_ONLY_REASONS:
             data = {**reason.data, "node": node.name}

@@ -204,3 +204,62 @@ def test_the_limit_of_iterations_ends_a_loop_of_a_file() -> None:
         with pytest.raises(ExecutionError, match="more than 3 iterations") as error:
             session.run("y", {"n": 4}, max_iterations=3)
     assert error.value.node == "cluster_0/loop"
+
+
+# an inner loop writes rows of a list, and the outer body one more behind it
+NESTED = """
+function c(i: int32, n: int32, x: float32) -> (going: bool) {
+  less = Less(i, n) {T=int32}
+  return going = less:z:0
+}
+function b(i: int32, n: int32, x: float32) -> (j: int32, m: int32, z: float32) {
+  none = Const() {dtype=int32, value=int32[0]:[]}
+  zero = Const() {dtype=int32, value=int32[]:0}
+  one = Const() {dtype=int32, value=int32[]:1}
+  two = Const() {dtype=int32, value=int32[]:2}
+  three = Const() {dtype=int32, value=int32[]:3}
+  next = AddV2(i, one:output:0) {T=int32}
+  list = TensorListReserve(none:output:0, three:output:0) {element_dtype=float32, shape_type=int32}
+  inner = While(zero:output:0, x, list:handle:0) {T=(int32, float32, variant), cond=@d, body=@e, \
+parallel_iterations=1}
+  last = TensorListSetItem(inner:output:2, two:output:0, x) {element_dtype=float32}
+  rows = TensorListStack(last:output_handle:0, none:output:0) {element_dtype=float32, \
+num_elements=3}
+  sum = Sum(rows:tensor:0, zero:output:0) {T=float32, Tidx=int32}
+  return j = next:z:0
+  return m = n
+  return z = sum:output:0
+}
+function d(k: int32, x: float32, rows: variant) -> (going: bool) {
+  two = Const() {dtype=int32, value=int32[]:2}
+  less = Less(k, two:output:0) {T=int32}
+  return going = less:z:0
+}
+function e(k: int32, x: float32, rows: variant) -> (next: int32, y: float32, set: variant) {
+  one = Const() {dtype=int32, value=int32[]:1}
+  sine = Sin(x) {T=float32}
+  more = AddV2(k, one:output:0) {T=int32}
+  row = TensorListSetItem(rows, k, sine:y:0) {element_dtype=float32}
+  return next = more:z:0
+  return y = sine:y:0
+  return set = row:output_handle:0
+}
+"""
+
+
+def test_a_list_that_is_used_behind_an_inner_loop_keeps_no_loop_out() -> None:
+    text = HEAD.replace("float32[2]:[1, 2]", "float32[]:0.5") + NESTED
+    text += (
+        "loop = While(zero, n, x) {T=(int32, int32, float32), cond=@c, body=@b}\ny = Neg(loop:2)\n"
+    )
+    graph = cfgraph.loads(text.encode(), "graph")
+    cfgraph.lower(graph)
+    expected, _ = results(graph, "tokens", ["y"])
+    with cfgraph.Session(graph, engine="xla") as session:
+        for _ in range(3):
+            value = session.run(["y"], {"n": 4})
+        clusters = session.cluster_runner.clusters.values()
+        assert [each.refused or each.compiled_times for each in clusters] == [1]
+        assert session.ran is not None
+        assert not [node.name for node in session.ran if node.op in ("Enter", "Exit")]
+    np.testing.assert_allclose(value, expected[0], rtol=1e-6)
