@@ -198,7 +198,7 @@ class _XlaCall:
         try:
             result = compiled.run(inputs, step)
         except DeferredCheckFailed:
-            reason = "a list is accessed beyond its capacity, or a matrix has no finite result"
+            reason = "a list grows, a matrix has no finite result, or rounding decides an assertion"
         except RuntimeError as error:  # of XLA, such as exhausted memory; nothing is assigned
             if is_of_signal_handler(error):
                 raise
