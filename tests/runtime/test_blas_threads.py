@@ -115,6 +115,20 @@ def test_large_products_have_several_threads(
     assert library.history == [4, 7]
 
 
+@pytest.mark.parametrize(("window", "stride", "threads"), [(1, 2, 1), (1, 1, 1), (3, 1, 2)])
+def test_convolutions_have_threads_by_their_products(
+    window: int, stride: int, threads: int, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
+    b = cfgraph.Builder()
+    x = b.Placeholder(name="x", dtype="float32")
+    w = b.Const(value=np.ones((window, window, 512, 64), np.float32), dtype="float32", name="w")
+    b.Conv2D(x, w, strides=[1, stride, stride, 1], padding="SAME", name="y")
+    image = np.ones((1, 48, 48, 512), np.float32)
+    cfgraph.Session(b.graph, blas_threads="auto").run(["y:0"], {"x:0": image})
+    assert library.history == [threads, 7]
+
+
 def test_products_of_large_constants_count(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,12 +104,14 @@ class Convolution(Op, abstract=True):
         """Reshape a depthwise filter to a grouped filter of depth 1; others are unchanged."""
         return w.reshape((*w.shape[:-2], 1, w.shape[-2] * w.shape[-1])) if cls.depthwise else w
 
+    # the positions of the filter and of the output (or its gradient) in inputs and outputs
+    flops_positions: ClassVar[tuple[int, int]] = (1, 2)
+
     @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
-        # image, output, and filter (the smallest) cost the same in all three directions
-        tensors = [dims for dims in (*inputs, *outputs) if len(dims) >= cls.rank]
-        window = min(tensors, key=prod, default=())
-        return 2.0 * max(map(prod, tensors), default=0) * prod(window[:-1])
+        # the same in all three directions
+        w, y = ((*inputs, *outputs)[position] for position in cls.flops_positions)
+        return 2.0 * prod(y) * prod(w[: -2 if cls.depthwise else -1])
 
 
 class ConvolutionForward(Convolution, abstract=True):
@@ -210,6 +212,7 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
 
     signature = "input: T, filter_sizes: const int32, out_backprop: T -> output: T"
     explicit_sizes: ClassVar[bool] = True
+    flops_positions = (3, 2)
     adapter = in_float32
 
     @classmethod
