@@ -8,12 +8,12 @@ assignments, distinguishes most different formulas at once.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Final
+
+# late imports: most commands have no symbols to sample
 
 TRUE: Final = 1
 FALSE: Final = -1
@@ -83,6 +83,8 @@ class Formulas:
     def _sample(self, symbol: Symbol) -> int:
         """Deterministic random values; in each lane at most one symbol of a group is true."""
         if not symbol.group:
+            from hashlib import blake2b
+
             text = f"{symbol.kind} {symbol.name}".encode()
             return int.from_bytes(blake2b(text, digest_size=_LANES // 8).digest(), "big")
         position = len(self.groups.get(symbol.group, ()))
@@ -258,6 +260,8 @@ class Formulas:
 @lru_cache(maxsize=64)
 def _choice_lanes(name: str) -> list[int]:
     """The lanes in which each of the first symbols of a group is true."""
+    import random
+
     choices = random.Random(name)
     masks = [0] * _CHOICES
     for lane in range(_LANES):
