@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
@@ -17,10 +17,11 @@ from cfgraph.cli.output import OutputTable, Page, page, report_table, tab_separa
 from cfgraph.cli.transform_options import STDIN
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.graph_files import Source, read_graph
-from cfgraph.console.signatures import signature_names
 from cfgraph.errors import FindingReport, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
 from cfgraph.reports import Count, DocumentResult, Record
+
+# late imports: few checks name what is fetched
 
 FORMATS: Final = ("text", "json", "tsv", *CI_FORMATS)
 MAX_PER_CODE: Final = 10
@@ -103,7 +104,11 @@ def _check_graph(path: str, options: CheckOptions) -> CheckedGraph:
         if failure is None:
             report = report.only(options.select, options.ignore)
         return CheckedGraph(path, report, failure=failure)
-    names = signature_names(source).outputs if options.fetches else {}
+    names: Mapping[str, str] = {}
+    if options.fetches:
+        from cfgraph.console.signatures import signature_names
+
+        names = signature_names(source).outputs
     fetches = [names.get(name, name) for name in options.fetches]
     report = check(source.graph, fetches)
     if source.format == "parts":
