@@ -206,6 +206,32 @@ def test_convolutions_are_sums_over_windows(
         np.testing.assert_allclose(np.vdot(kernel, dw), forward, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_windows_of_an_image_do_not_depend_on_the_strides_of_its_single_elements(
+    axis: int, stride: int
+) -> None:
+    sizes = [size for position, size in enumerate((2, 9, 8, 3)) if position != axis]
+    image = np.zeros(np.insert(sizes, axis, 1), np.float32)
+    # indexing gives the added dimension the stride 0
+    added: Any = tuple(np.newaxis if position == axis else slice(None) for position in range(4))
+    view = floats(*sizes)[added]
+    image[...] = view
+    rows, columns = (1 if axis == position else 3 for position in (1, 2))
+    attrs: dict[str, Any] = {"strides": (1, stride, stride, 1), "padding": b"VALID"}
+    ksize = (1, rows, columns, 1)
+    for op in ("MaxPool", "AvgPool"):
+        ours, same = (compute(op, x, ksize=ksize, **attrs) for x in (view, image))
+        np.testing.assert_array_equal(ours, same)
+    for op in ("Conv2D", "DepthwiseConv2dNative"):
+        w = floats(rows, columns, image.shape[-1], 2)
+        ours, same = (compute(op, x, w, **attrs) for x in (view, image))
+        np.testing.assert_array_equal(ours, same)
+        shape, dy = np.array(w.shape, np.int32), floats(*same.shape)
+        dw = [compute(f"{op}BackpropFilter", x, shape, dy, **attrs) for x in (view, image)]
+        np.testing.assert_array_equal(*dw)
+
+
 @pytest.mark.parametrize("shape", [(3,), (1, 4), (2, 1, 3)])
 def test_tiles_are_those_of_numpy(shape: tuple[int, ...]) -> None:
     x = floats(*shape)

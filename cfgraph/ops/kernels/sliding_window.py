@@ -218,7 +218,7 @@ class WindowGrid:
 
     def window_view(self, x: Any) -> Any:
         """A view of the windows of a NumPy image: batch, windows, offsets, channels."""
-        padded = np.ascontiguousarray(self.pad(np, x))
+        padded = _in_order(self.pad(np, x))
         batch, pixel, channel = padded.strides[0], padded.strides[-2], padded.strides[-1]
         strides = (batch, *[step * pixel for step in self._steps], channel)
         shape = (x.shape[0], *self.out, *self.window, x.shape[-1])
@@ -230,13 +230,13 @@ class WindowGrid:
         A row has the elements of all windows along the last dimension at one offset there. They are
         copied unless the windows move by one.
         """
-        image = np.ascontiguousarray(self.pad(np, x))
+        image = _in_order(self.pad(np, x))
         *outer, pixel, channel = image.strides
         offset, step = (n[-1] * pixel for n in (self.slide.dilations, self.slide.strides))
         if step != pixel:
             sizes = (*image.shape[:-2], self.window[-1], self.out[-1], x.shape[-1])
             rows = np.ndarray(sizes, image.dtype, image, 0, (*outer, offset, step, channel))
-            image = np.ascontiguousarray(rows)
+            image = _in_order(rows)
             *outer, offset, _, channel = image.strides
         batch, *outer = outer
         steps = *map(mul, self.slide.strides, outer), *map(mul, self.slide.dilations, outer)
@@ -311,6 +311,15 @@ class WindowGrid:
     def crop(self, padded: Any) -> Any:
         """Remove the padding of the image."""
         return padded[self._interior] if self.is_padded else padded
+
+
+def _in_order(x: Any) -> Any:
+    """A contiguous array whose strides follow from its shape.
+
+    A dimension of size 1 may have any stride, as one that indexing has added has 0.
+    """
+    whole = np.ascontiguousarray(x)
+    return np.ndarray(whole.shape, whole.dtype, whole)
 
 
 def add_at(target: Any, where: Any, value: Any) -> Any:
