@@ -392,18 +392,26 @@ class _LoopTrace:
     def _continues(self, state: Any) -> Any:
         """True if the condition of the loop holds in a state, and if need be all checks so far."""
         loop, jax = self.loop, self.loop.jax
-        with collected_checks() as checks, self.variables.scope(self._assigned(state)):
+        earlier, assigned = self._earlier_checks(state), self._assigned(state)
+        with collected_checks(earlier) as checks, self.variables.scope(assigned):
             values = self._all_values(state)
             holds = jax.numpy.asarray(loop.condition(self._inside("cond", state), *values)[0])
         loop.condition_has_checks |= bool(checks)
-        ends_by_checks = self.has_checks and not self.ends_by_itself
-        return jax.numpy.logical_and(holds, state[-1]) if ends_by_checks else holds
+        return jax.numpy.logical_and(holds, *earlier) if earlier else holds
+
+    def _earlier_checks(self, state: Any) -> list[Any]:
+        """The conjunction of the checks before a state, if the loop ends when one fails.
+
+        XLA computes a condition, and what is invariant in a body, also after a failed check.
+        """
+        return [state[-1]] if self.has_checks and not self.ends_by_itself else []
 
     def _step(self, state: Any) -> Any:
         """The state after an iteration."""
         loop, jax = self.loop, self.loop.jax
         values, assigned = self._all_values(state), self._assigned(state)
-        with collected_checks() as checks, self.variables.scope(assigned):
+        earlier = self._earlier_checks(state)
+        with collected_checks(earlier) as checks, self.variables.scope(assigned):
             if self.repeats_condition:  # the condition itself returns no checks
                 loop.condition(self._inside("cond", state), *values)
             results = loop.body(self._inside("body", state), *values)

@@ -151,6 +151,31 @@ ROW = """
 table = Const() {dtype=int32, value=int32[3]:[1,2,-1]}
 start = Gather(table, same)
 """
+# the loop runs in the condition of another, whose body changes its first value
+IN_CONDITION = (
+    GUARDED.replace("(start) {T=(int32)", "(zero, start) {T=(int32, int32)")
+    .replace("cond=@c, body=@b", "cond=@outer, body=@next")
+    .replace("GUARD", ASSERTION)
+    + """
+function outer(i: int32, n: int32) -> (going: bool) {
+  inner = While(n) {T=(int32), cond=@c, body=@b, parallel_iterations=1}
+  less = Less(i, inner:output:0) {T=int32}
+  return going = less:z:0
+}
+function next(i: int32, n: int32) -> (j: int32, m: int32) {
+  zero = Const() {dtype=int32, value=int32[]:0}
+  one = Const() {dtype=int32, value=int32[]:1}
+  more = AddV2(i, one:output:0) {T=int32}
+  left = Sub(n, STEP:output:0) {T=int32}
+  is_positive = Less(zero:output:0, left:z:0) {T=int32}
+  check = Assert(is_positive:z:0, left:z:0) {T=(int32)}
+  checked = Identity(left:z:0, ^check) {T=int32}
+  return j = more:z:0
+  return m = checked:output:0
+  control_return check = check
+}
+"""
+)
 CASES = {
     "straight": (STRAIGHT, [2, 7]),
     "after the result": (LAST, [2, 7]),
@@ -228,11 +253,18 @@ y = ReadVariableOp(w, ^step, ^check) {dtype=int32}
     assert values[0] == values[1]
 
 
-@pytest.mark.parametrize(("guard", "n"), [(ASSERTION, -1), (ROW, 7)])
-def test_a_loop_after_a_check_that_fails_does_not_run(guard: str, n: int) -> None:
-    text = GUARDED.replace("GUARD", guard)
+@pytest.mark.parametrize(
+    ("text", "passing", "n"),
+    [
+        (GUARDED.replace("GUARD", ASSERTION), 1, -1),
+        (GUARDED.replace("GUARD", ROW), 1, 7),
+        (IN_CONDITION.replace("STEP", "zero"), 1, -1),
+        (IN_CONDITION.replace("STEP", "one"), 20, 3),
+    ],
+)
+def test_a_loop_after_a_check_that_fails_does_not_run(text: str, passing: int, n: int) -> None:
     run, tokens = session(text, "xla"), session(text, "tokens")
-    assert outcome(run, 1, timeout=50) == outcome(tokens, 1)
+    assert outcome(run, passing, timeout=50) == outcome(tokens, passing)
     assert outcome(run, n, timeout=50)[:3] == outcome(tokens, n)[:3]
 
 
