@@ -36,6 +36,7 @@ from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.rich_display import DisplayedReport
 
 # late imports: few graphs have a fetch that may be dead
+
 _SHOWN: Final = 4
 
 

@@ -112,7 +112,7 @@ def gradient_path_through(
     if not heads:
         return ()
     head = [before for before in _path_to(reached, heads[0]) if before is not node]
-    onward = _breadth_first(_outputs(node), lambda tensor: _gradient_successors(tensor, stopped))
+    onward = _breadth_first(node.outputs, lambda tensor: _gradient_successors(tensor, stopped))
     end = next((tensor for tensor in onward if tensor in targets), None)
     return (*head, *(_path_to(onward, end) if end else [node]))
 
@@ -180,7 +180,7 @@ def _gradient_successors(
     """The tensors whose gradients flow to this one."""
     for node in _readers(tensor):
         if not _stops(node, stopped) and not (flow and flow.ends_at(node, tensor)):
-            yield from filter(carries_gradient, _outputs(node))
+            yield from filter(carries_gradient, node.outputs)
 
 
 def _holds_floats(tensor: Output) -> bool:
@@ -189,7 +189,7 @@ def _holds_floats(tensor: Output) -> bool:
 
 def _data_successors(tensor: Output) -> Iterator[Output]:
     """The tensors that are computed from this one."""
-    return (output for node in _readers(tensor) for output in _outputs(node))
+    return (output for node in _readers(tensor) for output in node.outputs)
 
 
 def _data_predecessors(tensor: Output) -> Iterator[Output]:
@@ -199,10 +199,6 @@ def _data_predecessors(tensor: Output) -> Iterator[Output]:
 
 def _readers(tensor: Output) -> Iterator[Node]:
     return (use.node for use in tensor.node.readers(tensor.port))
-
-
-def _outputs(node: Node) -> list[Output]:
-    return node.outputs
 
 
 def _stops(node: Node, stopped: Collection[Node]) -> bool:

@@ -20,6 +20,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline
 
 # late imports: few commands compare the contents of arrays
+
 _CHUNK_ELEMENTS: Final = 1 << 20
 # of arrays that compiled code reads without a copy
 HOST_ALIGNMENT: Final = 64

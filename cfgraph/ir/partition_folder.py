@@ -20,6 +20,7 @@ from cfgraph.ir.nested_text import parse_json
 from cfgraph.ir.serde.functions import function_to_bytes
 
 # late imports: few graphs are folders
+
 _FORMAT: Final = "cfgraph partitions"
 _VERSION: Final = 1
 _ONE_DEVICE: Final = "each file of a folder stores one device"

@@ -28,6 +28,7 @@ from cfgraph.ir.file_io import MAX_BYTES, read_file, require_readable_size
 from cfgraph.ir.serde.varints import read_varint, write_varint
 
 # late imports: few files are large
+
 MIN_FILE_BYTES: Final = 64 << 20
 MIN_CONTENT_BYTES: Final = 1 << 16
 _MAX_FILES: Final = 8

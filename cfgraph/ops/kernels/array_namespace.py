@@ -184,9 +184,9 @@ _ROWS_PER_ELEMENT: Final = 8
 SPLIT_ABOVE: Final = 4096
 # rows are searched at most this often instead of sorted, if they have enough elements
 _FEW: Final = 8
+LEAST_SEARCHED: Final = 128
 # numbers up to which a loop of Python takes less time than two calls of NumPy
 FEW_NUMBERS: Final = 32
-LEAST_SEARCHED: Final = 128
 
 
 def reduced_rows(ufunc: np.ufunc, value: Any, *, keep: bool) -> Any:
