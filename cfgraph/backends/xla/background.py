@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
+from time import sleep
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -23,6 +24,11 @@ T = TypeVar("T")
 _IDLE_SECONDS: Final = 5.0
 # after which a run beside the work gets the interpreter back, each time that it released it
 _SWITCH_SECONDS: Final = 0.0005
+# shares of the time of a run that the thread has alone after it, and the most seconds: while it
+# works, and while it waits for another process
+_WORKING_SHARE: Final = 0.3
+_WAITING_SHARE: Final = 0.05
+_MOST_ALONE: Final = 0.05
 
 
 class Job(Generic[T]):
@@ -96,6 +102,7 @@ class BackgroundThread:
         """Start without work in a copy of the process, which has no such thread."""
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock, self._runs = threading.Lock(), False
+        self._share = _WORKING_SHARE
         self.uninterrupted = threading.Lock()
 
     def start(self, work: Callable[[], T]) -> Job[T]:
@@ -107,6 +114,23 @@ class BackgroundThread:
                 self._runs = True
                 threading.Thread(target=self._run, name="XLA compiler", daemon=True).start()
         return job
+
+    def let_work(self, seconds: float) -> None:
+        """Give the thread time alone, after a run beside it that took some seconds.
+
+        It would hardly get the interpreter: it asks for it only where nobody releases it for an
+        interval, and operations of NumPy release it all the time.
+        """
+        sleep(min(self._share * seconds, _MOST_ALONE))
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Context in which the thread waits for another process."""
+        self._share = _WAITING_SHARE
+        try:
+            yield
+        finally:
+            self._share = _WORKING_SHARE
 
     def _run(self) -> None:
         while True:

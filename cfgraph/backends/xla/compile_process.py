@@ -360,13 +360,23 @@ def _checked_answer(request: CompileRequest) -> ProcessMessage:
     return answer
 
 
+def _exchange(
+    message: ProcessMessage, descriptors: Sequence[int], pool: ChildPool[Any], seconds: float
+) -> ProcessMessage:
+    with pool.leased() as process:
+        answer: ProcessMessage = process.request(message, descriptors, seconds)
+        return answer
+
+
 def _send(request: CompileRequest, options: Mapping[str, str]) -> ProcessMessage:
     message, descriptors = shared_message(request.message(options))
     header = {**message.header, "descriptors": len(descriptors)}
+    exchange = partial(_exchange, ProcessMessage(header, message.arrays), descriptors)
     try:
-        with (_YIELDING_POOL if request.is_timed else _POOL).leased() as process:
-            seconds = _MOST_SECONDS if request.is_timed else inf
-            return process.request(ProcessMessage(header, message.arrays), descriptors, seconds)
+        if not request.is_timed:
+            return exchange(_POOL, inf)
+        with BACKGROUND.waiting():
+            return exchange(_YIELDING_POOL, _MOST_SECONDS)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

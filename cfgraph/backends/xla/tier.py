@@ -238,10 +238,13 @@ class RepeatedRun:
         finally:
             if signatures is not None and signatures.failed:
                 self.reject(signatures.failed)
+        seconds = clock() - start
+        if self.phase is Phase.COMPILING:
+            BACKGROUND.let_work(seconds)
         if signatures is None:
-            self.add_generated(clock() - start)
+            self.add_generated(seconds)
         elif not signatures.failed:
-            self.add_xla(clock() - start, signatures)
+            self.add_xla(seconds, signatures)
 
     def add_generated(self, seconds: float) -> None:
         """Count a run of generated code; the next may be the first of XLA."""

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.backends.xla import background
 from cfgraph.backends.xla import tier as xla_tier
 from cfgraph.backends.xla.background import Job
 from cfgraph.backends.xla.compile import CompiledFunction
@@ -232,6 +233,28 @@ def test_runs_beside_a_compilation_leave_it_a_core(monkeypatch: pytest.MonkeyPat
     run.compiling.add(1.0)
     run.run(lambda: None, None)
     assert phases == [Phase.COMPILING, Phase.TRIAL]
+
+
+def test_runs_beside_a_compilation_give_it_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, phases = RepeatedRun(1.0, start_plan=planned), list[Phase]()
+    monkeypatch.setattr(background.BACKGROUND, "let_work", lambda seconds: phases.append(run.phase))
+    for phase in (Phase.GENERATED, Phase.COMPILING, Phase.TRIAL):
+        run.phase = phase
+        run.run(lambda: None, None)
+    assert phases == [Phase.COMPILING]
+
+
+def test_a_thread_that_waits_for_a_process_is_given_less_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread, seconds = background.BackgroundThread(), list[float]()
+    monkeypatch.setattr(background, "sleep", seconds.append)
+    with thread.waiting():
+        thread.let_work(0.1)
+    thread.let_work(0.1)
+    thread.let_work(100)
+    waiting, working, most = seconds
+    assert 0 < waiting < working < most < 0.1
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.89, Phase.XLA), (0.91, Phase.REJECTED)])
