@@ -96,7 +96,7 @@ ValueNumber = int
 
 
 class _NeededTensors(dict[Output, tuple[Output, ...]]):
-    """What tensors are computed from, found when first read."""
+    """The tensors that each one is computed from, found when first read."""
 
     def __init__(self, find: Callable[[Output], tuple[Output, ...]]) -> None:
         self._find = find

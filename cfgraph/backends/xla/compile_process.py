@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
@@ -360,23 +361,13 @@ def _checked_answer(request: CompileRequest) -> ProcessMessage:
     return answer
 
 
-def _exchange(
-    message: ProcessMessage, descriptors: Sequence[int], pool: ChildPool[Any], seconds: float
-) -> ProcessMessage:
-    with pool.leased() as process:
-        answer: ProcessMessage = process.request(message, descriptors, seconds)
-        return answer
-
-
 def _send(request: CompileRequest, options: Mapping[str, str]) -> ProcessMessage:
     message, descriptors = shared_message(request.message(options))
     header = {**message.header, "descriptors": len(descriptors)}
-    exchange = partial(_exchange, ProcessMessage(header, message.arrays), descriptors)
+    pool, seconds = (_YIELDING_POOL, _MOST_SECONDS) if request.is_timed else (_POOL, inf)
     try:
-        if not request.is_timed:
-            return exchange(_POOL, inf)
-        with BACKGROUND.waiting():
-            return exchange(_YIELDING_POOL, _MOST_SECONDS)
+        with BACKGROUND.waiting() if request.is_timed else nullcontext(), pool.leased() as process:
+            return process.request(ProcessMessage(header, message.arrays), descriptors, seconds)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
