@@ -102,7 +102,7 @@ class FunctionsReport(Record):
 
 
 class StructureReport(Record):
-    """How the nodes of two graphs compare."""
+    """The comparison of the nodes of two graphs."""
 
     equal: bool
     nodes: Inline[NodesReport]
@@ -134,7 +134,7 @@ class DivergenceReport(Record):
 
 
 class RunsReport(Record):
-    """How the runs of two graphs compare."""
+    """The comparison of the runs of two graphs."""
 
     equal: bool
     cases: Count  #: The points at which both ran; the last one is the one that differs.

@@ -260,6 +260,62 @@ def request_seed(feeds: FeedOptions, limits: LimitOptions) -> int:
     return limits.seed or read_case(feeds.feeds).seed or 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """What a run fetches, writes to files, and compares."""
+
+    fetches: Fetches
+    files: dict[Output, str]
+    texts: dict[Output, str]  # of expected values
+    tap_files: dict[str, str]
+    is_default: bool  # nothing is named
+
+    def in_copy(self, graph: Graph) -> _Outputs:
+        """The same outputs of a copy of the graph."""
+        files = {graph.tensor(item.name): path for item, path in self.files.items()}
+        texts = {graph.tensor(item.name): text for item, text in self.texts.items()}
+        return replace(self, fetches=self.fetches.in_copy(graph), files=files, texts=texts)
+
+
+def _resolve_outputs(
+    graph: Graph, fetches: FetchOptions, results: ResultOptions, names: SignatureNames
+) -> _Outputs:
+    """Resolve the names of outputs; those to write and to compare are fetched, too."""
+    resolved = requested_fetches(graph, fetches, names)
+    tapped = [text for text in results.out if _is_tap(resolved, split_feed(text)[0])]
+    fetched = [text for text in results.out if text not in tapped]
+    tap_files = {_tap(names, text): _array_path(text) for text in tapped}
+
+    def tensor(name: str) -> Output:
+        return resolved.outside_loops(names.outputs.get(name, name))
+
+    files = output_paths(fetched, tensor)
+    texts = options_by_tensor(results.expect, tensor, "expected value")
+    resolved.tensors.update(dict.fromkeys((*files, *texts)))
+    _require_arrays([*files, *texts])
+    is_default = not (resolved.tensors or resolved.targets)
+    if is_default:
+        resolved.default()
+    return _Outputs(resolved, files, texts, tap_files, is_default)
+
+
+def _with_placeholders(
+    graph: Graph, names: SignatureNames, fed_by: Iterable[str]
+) -> tuple[Graph, Mapping[str, str], tuple[Output, ...]]:
+    """The graph with placeholders for inner feeds, the tensor of each name, what is replaced."""
+    full_names = {name: names.inputs.get(name, name) for name in fed_by}
+    inner = None
+    if not are_inputs(graph, [*full_names.values()]):
+        from cfgraph.runtime.preparation.inner_feeds import inner_feeds
+
+        inner = inner_feeds(graph, [*full_names.values()])
+    if inner is None:
+        return graph, names.inputs, ()
+    fed_inside = {name: full for name, full in full_names.items() if full in inner.placeholders}
+    placeholders = {name: inner.placeholders[full].name for name, full in fed_inside.items()}
+    return inner.graph, names.with_inputs(placeholders).inputs, inner.replaced
+
+
 def resolve_request(
     source: Source,
     feeds: FeedOptions,
@@ -276,61 +332,33 @@ def resolve_request(
     graph, groups = ClusterMembers(source.graph).resolve(requested)
     names = signature_names(replace(source, graph=graph), model.signature, model.variables)
     names.require_selected(fed_by)
-    resolved = requested_fetches(graph, fetches, names)
-    tapped = [text for text in results.out if _is_tap(resolved, split_feed(text)[0])]
-    fetched = [text for text in results.out if text not in tapped]
-    tap_files = {_tap(names, text): _array_path(text) for text in tapped}
-
-    def tensor(name: str) -> Output:
-        return resolved.outside_loops(names.outputs.get(name, name))
-
-    files = output_paths(fetched, tensor)
-    compared = options_by_tensor(results.expect, tensor, "expected value")
-    resolved.tensors.update(dict.fromkeys((*files, *compared)))
-    _require_arrays([*files, *compared])
-    nothing_named = not (resolved.tensors or resolved.targets)
-    if nothing_named:
-        resolved.default()
-    fed_names = {name: names.inputs.get(name, name) for name in fed_by}
-    full_names, inputs = [*fed_names.values()], names.inputs
-    inner = None
-    if not are_inputs(graph, full_names):
-        from cfgraph.runtime.preparation.inner_feeds import inner_feeds
-
-        inner = inner_feeds(graph, full_names)
-    if inner is not None:
-        graph, groups = inner.graph, nodes_of_groups(groups, inner.graph)
-        fed_inside = {name for name, full in fed_names.items() if full in inner.placeholders}
-        placeholders = {name: inner.placeholders[fed_names[name]].name for name in fed_inside}
-        inputs = names.with_inputs(placeholders).inputs
-        resolved = resolved.in_copy(graph)
-        files = {graph.tensor(item.name): path for item, path in files.items()}
-        compared = {graph.tensor(item.name): text for item, text in compared.items()}
-    labels = names.labels(graph)
+    outputs = _resolve_outputs(graph, fetches, results, names)
+    graph, inputs, replaced = _with_placeholders(graph, names, fed_by)
+    if replaced:
+        groups, outputs = nodes_of_groups(groups, graph), outputs.in_copy(graph)
+    labels, resolved, files = names.labels(graph), outputs.fetches, outputs.files
     if results.out_dir is not None:
         files = {**folder_paths(results.out_dir, resolved.tensors, labels), **files}
-    if clock.no_values and (files or compared):
+    if clock.no_values and (files or outputs.texts):
         message = "--no-values computes no values to write or compare"
         raise UsageError(message, hint="remove --no-values, or --out and --expect")
     arrays = read_feeds(graph, feeds.feed, feeds.feeds, seed, inputs)
     fed = dict.fromkeys(map(graph.tensor, arrays))
     require_feeds(graph, resolved.tensors, resolved.targets, fed.keys(), names.inputs)
     spec = RunSpec(graph, (*resolved.tensors,), (*resolved.targets,), (*fed,), groups=groups)
+    init_nodes = [graph[name.removeprefix("^")] for name in model.init]
     return RunRequest(
         spec,
-        tuple(
-            replace(spec, fetches=(), targets=(graph[name.removeprefix("^")],))
-            for name in model.init
-        ),
-        tuple(arrays.values()),
+        (*(replace(spec, fetches=(), targets=(node,)) for node in init_nodes),),
+        (*arrays.values(),),
         StepOptions(
             max_iterations=limits.max_iterations,
-            allow_dead=nothing_named,
+            allow_dead=outputs.is_default,
             until_iteration=clock.until_iteration,
             without_values=clock.no_values,
         ),
         VariableSource(model.variables, limits.allow_io, feeds.feeds),
-        _expected_values(graph, compared, results, seed),
+        _expected_values(graph, outputs.texts, results, seed),
         files,
         results.out_dir,
         model.save_variables,
@@ -338,8 +366,8 @@ def resolve_request(
         labels,
         seed,
         names,
-        tap_files,
-        () if inner is None else inner.replaced,
+        outputs.tap_files,
+        replaced,
     )
 
 

@@ -25,6 +25,8 @@ from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 _IMAGE = "T: {uint8, uint16, int8, int16, int32, int64, float16, float32, float64}"
+# a window of at most so many elements keeps its noise, which all windows of a shape have
+_FEW_DRAWN: Final = 1 << 12
 _METHOD = "method: {'bilinear', 'nearest'} = 'bilinear'"
 
 
@@ -324,6 +326,4 @@ def _drawn(shape: tuple[int, ...], noise: str) -> Any:
     return draw(PhiloxStream(0, 0, 0), math.prod(shape), np.dtype(np.float32)).reshape(shape)
 
 
-# numbers of windows that are kept: each window of a shape has the same
-_FEW_DRAWN: Final = 1 << 12
 _few_drawn = lru_cache(maxsize=16)(_drawn)
