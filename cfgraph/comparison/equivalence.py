@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from cfgraph.comparison.variable_pairs import (
 )
 from cfgraph.errors import CfgraphError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import first_names
 from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape, ShapeError
@@ -52,6 +53,8 @@ from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.trace.events import Observer
 
 DEFAULT_CASES = 4
+# outputs that an error lists
+_MAX_LISTED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +277,12 @@ def _common_targets(a: Graph, b: Graph) -> tuple[str, ...]:
     targets = tuple(name for name in effect_targets(a, frames(a)) if name in b)
     if not targets:
         message = "the graphs have no outputs in common"
-        raise UsageError(message, hint="name tensors with --fetch, or nodes with --target")
+        hint = "name tensors with --fetch, or nodes with --target"
+        listed = [first_names([item.name for item in sinks(side)], _MAX_LISTED) for side in (a, b)]
+        if all(listed):
+            message += f": A has {listed[0]}; B has {listed[1]}"
+            hint = "they are paired by name, else with the only one of their type and shape"
+        raise UsageError(message, hint=hint)
     return targets
 
 

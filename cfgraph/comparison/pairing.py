@@ -8,7 +8,7 @@ Names come first. An input without a namesake is paired with the only one of its
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -22,14 +22,20 @@ from cfgraph.analysis.feeds_and_fetches import (
 )
 from cfgraph.analysis.findings import Finding
 from cfgraph.errors import UsageError
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import first_names
+from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.lowering import lower
 
 _MAX_LISTED: Final = 4
+# pairs of tensors of one dtype whose shapes are compared
+_MAX_COMPARED: Final = 1 << 10
 _HINT: Final = "inputs are paired by name, else with the only one of their type and shape; or"
+
+TensorType = tuple[DType | None, Shape]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -43,6 +49,38 @@ def pair_by_kind(first: Mapping[T, Hashable], second: Mapping[S, Hashable]) -> l
         for others in [_by_kind(second).get(kind, [])]
         if len(items) == len(others) == 1
     ]
+
+
+def pair_by_type(
+    first: Mapping[T, TensorType], second: Mapping[S, TensorType]
+) -> list[tuple[T, S]]:
+    """Pair by type and shape, then what alone is compatible with one another.
+
+    An unknown size is compatible with any. Sides with many of one type are only paired by kind.
+    """
+    pairs = pair_by_kind(first, second)
+    mine, theirs = {item for item, _ in pairs}, {other for _, other in pairs}
+    left = _by_kind({item: kind[0] for item, kind in first.items() if item not in mine})
+    others = _by_kind({item: kind[0] for item, kind in second.items() if item not in theirs})
+    for dtype, items in left.items():
+        if len(items) * len(others.get(dtype, ())) <= _MAX_COMPARED:
+            fits = [
+                (item, other)
+                for item in items
+                for other in others.get(dtype, ())
+                if _are_compatible(first[item][1], second[other][1])
+            ]
+            fitted, fitting = Counter(item for item, _ in fits), Counter(other for _, other in fits)
+            pairs += [pair for pair in fits if fitted[pair[0]] == fitting[pair[1]] == 1]
+    return pairs
+
+
+def _are_compatible(a: Shape, b: Shape) -> bool:
+    try:
+        a.merge(b)
+    except ShapeError:
+        return False
+    return True
 
 
 def _by_kind(items: Mapping[T, Hashable]) -> dict[Hashable, list[T]]:

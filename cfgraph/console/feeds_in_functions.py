@@ -50,7 +50,7 @@ def with_inner_feeds(
         item: tensors[name][0] if len(tensors[name]) == 1 else name
         for name, item in inputs_by_name.items()
     }
-    return FedSource(replace(source, graph=graph), names.with_inputs(inputs_by_name), replaced)
+    return FedSource(replace(source, graph=graph), names.with_names(inputs_by_name), replaced)
 
 
 def fed_in_functions(

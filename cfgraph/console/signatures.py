@@ -59,10 +59,13 @@ class SignatureNames:
         found = _CompletedNames("outputs", outputs, nodes.outside_functions)
         return cls(_CompletedNames("inputs", inputs, nodes.in_run), found, nodes, *more)
 
-    def with_inputs(self, inputs: Mapping[str, str]) -> SignatureNames:
-        """Return the names with others of inputs, which take precedence."""
-        merged = _CompletedNames("inputs", {**self.inputs, **inputs}, self.nodes.in_run)
-        return replace(self, inputs=merged)
+    def with_names(
+        self, inputs: Mapping[str, str], outputs: Mapping[str, str] | None = None
+    ) -> SignatureNames:
+        """Return the names with others of tensors, which take precedence."""
+        merged = {**self.inputs, **inputs}, {**self.outputs, **(outputs or {})}
+        completed = SignatureNames.completed(self.nodes, *merged)
+        return replace(self, inputs=completed.inputs, outputs=completed.outputs)
 
     def in_graph(self, graph: Graph) -> SignatureNames:
         """Return the names of tensors that another graph has, too."""

@@ -87,12 +87,45 @@ def test_a_derived_graph_is_compared_by_the_names_of_the_signature(
     command("record", model, "-o", "golden.npz", "--fetch", "y")
     assert command("freeze", model, "-o", "frozen.pb").code == 0
     done = command("diff", "frozen.pb", "golden.npz")
-    assert done.code == 2
-    assert "hint: --variables SAVED_MODEL provides the names of its signatures" in done.err
+    paired = "note: output paired by type and shape: y is StatefulPartitionedCall:1 in B"
+    assert (done.code, done.lines[1]) == (0, paired), done.err
     done = command("diff", "frozen.pb", "golden.npz", "--variables", model)
     assert (done.code, done.out) == (0, "no differences: 1 fetch agrees in 4 cases\n"), done.err
     assert command("grad", model, "--ys", "y", "-o", "gradients/").code == 0
     assert command("diff", "gradients", "golden.npz").code == 0
+
+
+def test_recorded_names_that_a_model_lacks_are_paired_by_type_and_shape(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "{x} = Placeholder() {{dtype=float32, shape=[?,2]}}\n{y} = {op}({x})\n"
+    Path("a.graph").write_text(text.format(x="x", y="y", op="Neg"))
+    # `x` is the end of a name, and not the input
+    Path("b.graph").write_text(text.format(x="inputs", y="layer/x", op="Neg"))
+    Path("c.graph").write_text(text.format(x="inputs", y="layer/x", op="Abs"))
+    integers = text.format(x="inputs", y="layer/x", op="Abs").replace("float32", "int32")
+    Path("d.graph").write_text(integers)
+    assert command("record", "a.graph", "-o", "golden.npz").code == 0
+    done = command("diff", "b.graph", "golden.npz")
+    assert (done.code, done.lines) == (
+        0,
+        [
+            "note: input paired by type and shape: x is inputs in B",
+            "note: output paired by type and shape: y is layer/x in B",
+            "no differences: 1 fetch agrees in 4 cases",
+        ],
+    )
+    done = command("diff", "c.graph", "golden.npz")
+    assert done.code == 1
+    line = shlex.split(done.lines[-1].partition("cfgraph ")[2])
+    assert command(*line, "--out", "layer/x=@y.npy").code == 0
+    done = command("diff", "d.graph", "golden.npz")
+    lines = [
+        "error: the model has no input 'x:0', which is recorded",
+        "  hint: its inputs: inputs:0",
+    ]
+    assert (done.code, done.err.splitlines()) == (2, lines)
 
 
 @pytest.mark.parametrize(

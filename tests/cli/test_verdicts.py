@@ -61,6 +61,42 @@ def test_inputs_of_two_exports_are_paired_by_type_and_shape(
     )
 
 
+def test_the_output_of_a_frozen_graph_is_paired_by_type_and_shape(
+    command: Any, verdicts: Path, tmp_path: Path
+) -> None:
+    # a frozen function has names of its own for input and output
+    names = {
+        "StatefulPartitionedCall_1/": "",
+        "serving_default_": "",
+        "StatefulPartitionedCall_1": "logits",
+    }
+    model, frozen = verdicts / "t1", tmp_path / "frozen.graph"
+    assert command("freeze", model, "-o", frozen).code == 0
+    content = frozen.read_text()
+    for old, new in names.items():
+        content = content.replace(old, new)
+    frozen.write_text(content)
+    for pair, names_text in (
+        ((model, frozen), "output_0 is logits"),
+        ((frozen, model), "logits is output_0"),
+        ((frozen, verdicts / "t2"), "logits is output_0"),
+    ):
+        done = command("diff", *pair, "--run", "--json")
+        notes = [item["message"] for item in done.json["findings"]]
+        assert (done.code, done.json["result"]["runs"]["equal"]) == (0, True), done.err
+        assert f"output paired by type and shape: {names_text} in B" in notes
+    frozen.write_text(content.replace("[0.0,0.0]", "[0.0,0.5]"))
+    assert command("diff", model, frozen, "--run").code == 1
+
+
+def test_outputs_of_one_type_are_not_paired(command: Any, tmp_path: Path) -> None:
+    content = "x = Placeholder() {dtype=float32, shape=[2]}\ny = Neg(x)\nz = Abs(x)\n"
+    first = text(tmp_path / "a.graph", content)
+    second = text(tmp_path / "b.graph", content.replace("y", "u").replace("z", "v"))
+    done = command("diff", first, second, "--run")
+    assert (done.code, "the graphs have no outputs in common" in done.err) == (2, True)
+
+
 def test_a_feed_by_the_name_of_either_side_feeds_both(command: Any, verdicts: Path) -> None:
     pair = verdicts / "t1", verdicts / "t2"
     for name in ("keras_tensor", "keras_tensor_4"):

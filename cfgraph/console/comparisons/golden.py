@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cfgraph.cli.json_output import print_document
@@ -28,8 +28,9 @@ from cfgraph.console.comparisons.diff_run import (
     runs_summary,
 )
 from cfgraph.console.comparisons.run_options import comparison_options
+from cfgraph.console.comparisons.tensor_pairs import pair_recorded
 from cfgraph.console.graph_files import Source, artifact, read_graph, require_single_stdin
-from cfgraph.console.signatures import signature_names
+from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
@@ -56,23 +57,26 @@ class RecordResult(DocumentResult, command="record", summary=RecordSummary):
     outputs: Sequence[str]
 
 
-def _golden_runs(source: Source, runs: ComparedRuns) -> GoldenRuns:
-    names = signature_names(source, runs.inputs.signature, runs.inputs.variables)
+def _names(source: Source, runs: ComparedRuns) -> SignatureNames:
+    return signature_names(source, runs.inputs.signature, runs.inputs.variables)
+
+
+def _golden_runs(source: Source, runs: ComparedRuns, names: SignatureNames) -> GoldenRuns:
     options = comparison_options(runs, source, names, by_signature=True)
     return GoldenRuns(source.graph, options, names.inputs, names.outputs)
 
 
 def _require_outputs(
-    source: Source, runs: ComparedRuns, recorded: Sequence[str], golden_path: str
+    graph: Graph, names: Mapping[str, str], recorded: Sequence[str], golden_path: str
 ) -> None:
     """Raise UsageError for a recorded output that a model lacks; note those not recorded."""
-    names = signature_names(source, runs.inputs.signature, runs.inputs.variables).outputs
     for name in recorded:
-        if name not in names and not has_output(source.graph, name):
+        if name not in names and not has_output(graph, name):
             message = f"the model has no output {name!r}, which {golden_path} has"
             known = f"its outputs: {', '.join(names)}" if names else SIGNATURES_HINT
             raise UsageError(message, hint=did_you_mean(name, names) or known)
-    if more := [name for name in names if name not in recorded]:
+    compared = {names[name] for name in recorded if name in names}
+    if more := [name for name in names if names[name] not in compared]:
         note(f"note: not recorded, and not compared: {first_names(more, _MAX_LISTED)}")
 
 
@@ -83,7 +87,7 @@ def record(path: str, output: str, runs: ComparedRuns, *, json: bool) -> None:
         raise UsageError(f"golden outputs are an {SUFFIX} file", path=output, hint=hint)
     source = read_graph(path, quiet=True)
     require_single_stdin(source, runs.inputs.feed)
-    golden_runs = _golden_runs(source, runs)
+    golden_runs = _golden_runs(source, runs, _names(source, runs))
     golden = golden_runs.record()
     data = archive_bytes(golden.arrays())
     with StagedFiles() as files:
@@ -128,11 +132,16 @@ def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
     require_diff_options(DiffOptions(format=options.format))
     golden, source = read_golden(golden_path), read_graph(path, quiet=True)
     runs = options.runs
+    own = _names(source, runs)
+    names, notices = pair_recorded(source.graph, own, golden)
     if not runs.fetches.fetch:
         recorded = [*golden.cases[0].outputs]
-        _require_outputs(source, runs, recorded, golden_path)
+        _require_outputs(source.graph, names.outputs, recorded, golden_path)
         runs = replace(runs, fetches=FetchOptions(recorded))
-    delta = _golden_runs(source, runs).compare(golden)
+    delta = _golden_runs(source, runs, names).compare(golden)
+    delta = replace(delta, notices=(*delta.notices, *notices))
+    renamed = {name: names.outputs[name] for name in {*names.outputs} - {*own.outputs}}
+    fetches = [renamed.get(gap.what, gap.what) for gap in delta.gaps[:_MAX_LISTED]]
     graphs = [source.graph]
     archive = Source(Graph(), golden_path, "npz", read_bytes(golden_path))
     return print_diff_result(
@@ -145,24 +154,26 @@ def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
                 DiffResult(runs=runs_report(delta, graphs, options.full)),
                 runs_summary(delta),
             ),
-            text=lambda: _print(delta, (golden_path, source), options),
+            text=lambda: _print(delta, (golden_path, source), options, fetches),
         ),
     )
 
 
-def _print(delta: RunDiff, sides: tuple[str, Source], options: DiffOptions) -> None:
+def _print(
+    delta: RunDiff, sides: tuple[str, Source], options: DiffOptions, fetches: Sequence[str]
+) -> None:
     golden_path, source = sides
     out = page(options.color)
     if delta:
         out.heading("golden outputs", f"A is {golden_path}, B is {source.path}")
-    command = _run_command(source.path, options.runs.inputs, delta)
+    command = _run_command(source.path, options.runs.inputs, fetches)
     print_runs(out, delta, [source.graph], options.full, command)
 
 
-def _run_command(path: str, inputs: RunInputs, delta: RunDiff) -> str:
+def _run_command(path: str, inputs: RunInputs, fetches: Sequence[str]) -> str:
     """The command that computes the outputs that differ, without the inputs of the case."""
     words = ["cfgraph", "run", path, *(f"--init={name}" for name in inputs.init)]
     words += [f"--signature={inputs.signature}"] * (inputs.signature is not None)
     words += [f"--variables={inputs.variables}"] * (inputs.variables is not None)
     words += ["--allow-io"] * inputs.allow_io
-    return shlex.join([*words, *(f"--fetch={gap.what}" for gap in delta.gaps[:_MAX_LISTED])])
+    return shlex.join([*words, *(f"--fetch={name}" for name in fetches)])

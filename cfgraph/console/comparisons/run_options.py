@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input
-from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.inner_nodes import find_inner_node
 from cfgraph.cli.options import split_list
-from cfgraph.cli.transform_options import ComparedRuns, RunInputs
+from cfgraph.cli.transform_options import ComparedRuns
 from cfgraph.comparison.differences import RunDiff
 from cfgraph.comparison.equivalence import (
     DEFAULT_CASES,
@@ -19,20 +18,19 @@ from cfgraph.comparison.equivalence import (
     existing_in_b,
     has_output,
 )
-from cfgraph.comparison.pairing import pair_by_kind, pairs_finding
 from cfgraph.comparison.sample_point import DimensionSizes, SampleOptions
 from cfgraph.console.comparison_inputs import (
     VariableSource,
     prepare_inputs,
     requested_fetches,
 )
+from cfgraph.console.comparisons.tensor_pairs import GraphPair, TensorPairs
 from cfgraph.console.feeds_in_functions import fed_in_functions, with_inner_feeds
 from cfgraph.console.graph_files import Source, saved_model_contents
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.node import node_name
-from cfgraph.ir.serde.saved_model import SavedSignature, SignatureTensor
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 
 _MAX_SIZE_DIGITS: Final = 10
@@ -119,50 +117,7 @@ def _size_error(text: str) -> UsageError:
     return UsageError(f"invalid --size {text}", hint="write --size 4 or --size x=4,8")
 
 
-@dataclass(slots=True)
-class TensorPairs:
-    """Tensors of the second graph for those of the first that signatures name.
-
-    `missing` are outputs without a counterpart, `notices` report pairs with other names.
-    """
-
-    names_of_b: dict[str, str] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    notices: list[Finding] = field(default_factory=list)
-
-    def add(self, first: SavedSignature, second: SavedSignature | None, b: Graph) -> None:
-        """Pair the tensors of two signatures; a graph without one has the same tensors."""
-        for what in ("input", "output"):
-            tensors: Sequence[SignatureTensor] = getattr(first, f"{what}s")
-            others = tensors if second is None else getattr(second, f"{what}s")
-            others = [item for item in others if has_output(b, item.tensor)]
-            by_name = {item.name: item for item in others}
-            pairs = {item: by_name[item.name] for item in tensors if item.name in by_name}
-            taken = set(pairs.values())
-            found = pair_by_kind(
-                {item: item[2:] for item in tensors if item not in pairs},
-                {item: item[2:] for item in others if item not in taken},
-            )
-            names = {item.name: other.name for item, other in found}
-            self.notices += pairs_finding(what, names)
-            pairs.update(found)
-            self.names_of_b.update({item.tensor: other.tensor for item, other in pairs.items()})
-            if what == "output":
-                self.missing += [item.tensor for item in tensors if item not in pairs]
-
-    def add_placeholders(self, a: SignatureNames, b: SignatureNames, graphs: GraphPair) -> None:
-        """Pair inputs of one graph, by node, with names of the signature of the other."""
-        first, second = graphs
-        for name, tensor in b.inputs.items():
-            if name in first and is_input(first[name]) and name not in second:
-                self.names_of_b.setdefault(f"{name}:0", tensor)
-        for name, tensor in a.inputs.items():
-            if name in second and is_input(second[name]) and not has_output(second, tensor):
-                self.names_of_b.setdefault(tensor, f"{name}:0")
-
-
 SourcePair = tuple[Source, Source]
-GraphPair = tuple[Graph, Graph]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +146,7 @@ class PairedRuns:
 def pair_runs(sources: SourcePair, runs: ComparedRuns) -> PairedRuns:
     """Resolve the runs of two files. Raises UsageError for options that fit neither."""
     a, b = sources
-    names_a, names_b, pairs = _paired_signatures(a, b, runs.inputs)
+    names_a, names_b, pairs = _paired_signatures(a, b, runs)
     inner_a = fed_in_functions(a.graph, names_a, runs.inputs)
     inner_b = fed_in_functions(b.graph, names_b, runs.inputs)
     a, names_a, replaced = with_inner_feeds(a, names_a, runs.inputs, _common(a.graph, inner_b))
@@ -282,15 +237,17 @@ def _feed_names(graph: Graph, names: SignatureNames) -> Callable[[str], bool]:
 
 
 def _paired_signatures(
-    a: Source, b: Source, inputs: RunInputs
+    a: Source, b: Source, runs: ComparedRuns
 ) -> tuple[SignatureNames, SignatureNames, TensorPairs]:
     """Return the names of both graphs, and the pairs of the requested or default signatures.
 
     Without a default signature these are all that have one name. A graph without signatures has
-    the tensors of the other's.
+    the tensors of the other's, or outputs of the same types. A fetch that no signature names has no
+    other name in the second graph.
     """
     contents = saved_model_contents(a), saved_model_contents(b)
     known = [item.signatures if item else {} for item in contents]
+    inputs = runs.inputs
     requested = inputs.signature
     if not known[0] and known[1] and (requested is not None or inputs.variables is None):
         names_b = signature_names(b, requested)
@@ -300,12 +257,14 @@ def _paired_signatures(
         default = names_a.selected.name if names_a.selected else None
         chosen = requested or (default if default in known[1] else None)
         names_b = signature_names(b, chosen) if known[1] else names_a.in_graph(b.graph)
-    pairs = TensorPairs()
+    pairs, graphs = TensorPairs(), (a.graph, b.graph)
     if names_a.selected is not None:
-        pairs.add(names_a.selected, names_b.selected, b.graph)
-    elif names_b.selected is None:
+        pairs.add(names_a.selected, names_b.selected, graphs)
+    elif known[0] and names_b.selected is None:
         names_a = SignatureNames.of_all(a.graph, known[0].values())
         for name, signature in known[0].items():
-            pairs.add(signature, known[1].get(name), b.graph)
-    pairs.add_placeholders(names_a, names_b, (a.graph, b.graph))
+            pairs.add(signature, known[1].get(name), graphs)
+    elif names_b.selected is not None or not runs.fetches.is_set:
+        pairs.add_outputs(graphs, names_b.selected)
+    pairs.add_placeholders(names_a, names_b, graphs)
     return names_a, names_b, pairs

@@ -313,7 +313,7 @@ def _with_placeholders(
         return graph, names.inputs, ()
     fed_inside = {name: full for name, full in full_names.items() if full in inner.placeholders}
     placeholders = {name: inner.placeholders[full].name for name, full in fed_inside.items()}
-    return inner.graph, names.with_inputs(placeholders).inputs, inner.replaced
+    return inner.graph, names.with_names(placeholders).inputs, inner.replaced
 
 
 def resolve_request(
