@@ -151,6 +151,15 @@ def test_a_traced_stream_has_the_same_numbers(draw: Any, dtype: str, count: int)
         np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_a_draw_starts_as_a_longer_one(dtype: str) -> None:
+    draw = philox.draw_full_range_integers if dtype == "int32" else philox.draw_uniform
+    stream = philox.PhiloxStream(BIG - 5, 7, BIG)
+    longest = draw(stream, 1001, np.dtype(dtype))
+    for count in (1, 4, 5, 400):
+        assert np.array_equal(draw(stream, count, np.dtype(dtype)), longest[:count])
+
+
 def sampler(bounds: tuple[int, int] = (-7, 5)) -> cfgraph.Graph:
     """A loop that splits a seed, and draws in each iteration."""
     b = Builder()

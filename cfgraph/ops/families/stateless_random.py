@@ -64,14 +64,15 @@ def seeded_stream(xp: ModuleType, seed: Any) -> RandomStream:
 def stream_of_key(key: Any, counter: Any, alg: Any) -> PhiloxStream:
     """The random stream of a key and a counter."""
     check_key(key, counter, alg)
-    low, high = counter[:2].tolist()
+    low, high, *_ = counter.tolist()
     return PhiloxStream(key.item(), low, high)
 
 
 def check_key(key: Any, counter: Any, alg: Any) -> None:
     """Raise OpError for an unknown algorithm, or a key or counter of another shape."""
-    if int(alg) not in (_PHILOX, _AUTO):
-        raise OpError(f"Unsupported algorithm id: {int(alg)}; known are 1 (Philox) and 3 (auto)")
+    number = int(alg)
+    if number not in (_PHILOX, _AUTO):
+        raise OpError(f"Unsupported algorithm id: {number}; known are 1 (Philox) and 3 (auto)")
     if key.shape != (1,):
         raise OpError(f"key must have shape [1], not {list(key.shape)}")
     if counter.ndim != 1 or len(counter) < 2:
@@ -241,7 +242,8 @@ class StatelessRandomGetKeyCounter(Op):
         stream = seeded_stream(xp, seed)
         if isinstance(stream, TracedStream):
             return stream.key[None], xp.stack([stream.low, stream.high])
-        return np.array([stream.key], np.uint64), np.array([stream.low, stream.high], np.uint64)
+        numbers = np.array(stream, np.uint64)
+        return numbers[:1], numbers[1:]
 
     shape = staticmethod(lambda context: [vector_shape(1), vector_shape(2)])
 

@@ -25,9 +25,18 @@ _MANTISSA_BITS = 0xFFFFF
 _MANTISSA = np.uint64(_MANTISSA_BITS)
 _ROUNDS = 10
 _MASK = 0xFFFFFFFF
-_KEY_STEPS = tuple((n * _WEYL[0], n * _WEYL[1]) for n in range(_ROUNDS))
+# one sample as an integer of Python: its words a and c at bits 0 and 64. The product with the
+# factors at bits 128 and 0 has that of c at bit 64 and that of a at bit 128: each in the place
+# of the word that it becomes, 64 bits higher
+_FOUR_WORDS = 1 << 96 | 1 << 64 | 1 << 32 | 1
+_BOTH = _MASK << 64 | _MASK
+_BOTH_FACTORS = _FACTORS[0] << 128 | _FACTORS[1]
+_BOTH_STEPS = _WEYL[1] << 64 | _WEYL[0]
+# the bits of a float32 in [1, 2)
+_FRACTION, _ONE = 0x7FFFFF, 127 << 23
 # of an array of 64-bit words, as pairs of 32-bit words
 _LOWER, _UPPER = (0, 1) if np.little_endian else (1, 0)
+_SEED_KEY: Final = 0x02461E29 << 32 | 0x3EC8F720
 # samples of which the words of all rounds stay in the cache
 _BLOCK: Final = 1 << 13
 # up to this many samples, integers of Python are faster than arrays
@@ -62,7 +71,7 @@ class PhiloxStream(NamedTuple):
         high = np.uint64(self.high) + (low < starts)
         if starts.size <= _FEW:
             counters = int.from_bytes(low, "little"), int.from_bytes(high, "little")
-            return _packed_words(*counters, self.key, starts.size).reshape((*starts.shape, 4))
+            return _few_words(*counters, self.key, starts.size).reshape((*starts.shape, 4))
         words = np.empty((low.size, 4), np.uint32)
         low, high, keys = low.reshape(-1), high.reshape(-1), _key_arrays(self.key)
         for start in range(0, low.size, _BLOCK):
@@ -79,70 +88,97 @@ class PhiloxStream(NamedTuple):
             return unit_float64(self.words(starts))[:, ::-1].reshape(-1).tolist()
         unit = _PACKED_ONES[len(starts)]
         lows = int.from_bytes(np.array(starts, "<u8").tobytes(), "little") + self.low * unit
-        a, b, c, d = _packed_rounds(lows, self.high * unit, _round_keys(self.key), unit)
+        a, b, c, d = _packed_rounds(lows, self.high * unit, self.key, unit)
         mantissas, size = _MANTISSA_BITS * unit, 8 * len(starts)
         first, second = (a & mantissas) << 32 | b, (c & mantissas) << 32 | d
         bits = second.to_bytes(size, "little") + first.to_bytes(size, "little")
         numbers = np.frombuffer(bits, "<u8").reshape(2, -1) * 2.0**-52
         return numbers.T.reshape(-1).tolist()
 
-    def sequence(self, count: int, start: int = 0) -> Any:
-        """Consecutive 32-bit words from the sample at `start`."""
+    def sequence(self, count: int, start: int = 0, mask: int = _MASK, bits: int = 0) -> Any:
+        """Consecutive 32-bit words from the sample at `start`, `& mask | bits`."""
         samples, low = -(-count // 4), self.low + start
         if samples <= _FEW and low + samples <= 1 << 64:
             ones = _PACKED_ONES[samples]
             lows = low * ones + _PACKED_STEPS[samples]
-            return _packed_words(lows, self.high * ones, self.key, samples).reshape(-1)[:count]
-        return self.words(np.arange(start, start + samples, dtype=np.uint64)).reshape(-1)[:count]
+            return _few_words(lows, self.high * ones, self.key, samples, mask, bits)[:count]
+        words = self.words(np.arange(start, start + samples, dtype=np.uint64)).reshape(-1)[:count]
+        if bits:
+            words &= np.uint32(mask)
+            words |= np.uint32(bits)
+        return words
 
-
-@lru_cache(maxsize=64)
-def _round_keys(key: int) -> list[tuple[int, int]]:
-    """The two words of the key in each round."""
-    first, second = key & _MASK, key >> 32
-    return [((first + one) & _MASK, (second + two) & _MASK) for one, two in _KEY_STEPS]
+    def unit_float32(self, count: int) -> Any:
+        """Consecutive float32 in [0, 1), as the function of this name makes them of words."""
+        numbers = self.sequence(count, 0, _FRACTION, _ONE).view(np.float32)
+        numbers -= np.float32(1)
+        return numbers
 
 
 @lru_cache(maxsize=64)
 def _key_arrays(key: int) -> list[Any]:
     """The two words of the key in each round, as the rows of a column."""
-    return list(np.array(_round_keys(key), np.uint32)[:, :, None])
+    words = key & _MASK, key >> 32
+    rounds = [
+        [w + n * step & _MASK for w, step in zip(words, _WEYL, strict=True)] for n in range(_ROUNDS)
+    ]
+    return list(np.array(rounds, np.uint32)[:, :, None])
 
 
-def _packed_words(low: int, high: int, key: int, count: int) -> Any:
-    """The samples of a few packed counters, as `_fill_words` computes them of many.
+def _few_words(low: int, high: int, key: int, count: int, mask: int = _MASK, bits: int = 0) -> Any:
+    """The words of a few packed counters, `& mask | bits`, as `_fill_words` computes many.
 
     All samples are in one integer of Python, 64 bits each, in which no product of words overflows.
     """
-    a, b, c, d = _packed_rounds(low, high, _round_keys(key), _PACKED_ONES[count])
-    size = 8 * count
-    words = (a | b << 32).to_bytes(size, "little") + (c | d << 32).to_bytes(size, "little")
+    if count == 1:
+        sample = _sample(low, high, key) & mask * _FOUR_WORDS | bits * _FOUR_WORDS
+        drawn = np.frombuffer(bytearray(sample.to_bytes(16, "little")), "<u4")
+        return drawn.astype(np.uint32, copy=False)
+    unit, size = _PACKED_ONES[count], 8 * count
+    a, b, c, d = _packed_rounds(low, high, key, unit)
+    kept, added = (mask << 32 | mask) * unit, (bits << 32 | bits) * unit
+    words = ((a | b << 32) & kept | added).to_bytes(size, "little")
+    words += ((c | d << 32) & kept | added).to_bytes(size, "little")
     halves = np.frombuffer(words, "<u4").reshape(2, count, 2)
-    return halves.swapaxes(0, 1).astype(np.uint32, "C")
+    return halves.swapaxes(0, 1).astype(np.uint32, "C").reshape(-1)
 
 
-def _packed_rounds(
-    low: int, high: int, keys: list[tuple[int, int]], unit: int
-) -> tuple[int, int, int, int]:
-    """Apply ten rounds to packed counters; `unit` has a 1 for each."""
-    mask = _MASK * unit
-    a, left, c, right = low & mask, high >> 32, high & mask, low >> 32
-    for first, second in keys:
-        b, d = right, left  # with their upper halves, which each round cuts off last
-        left, right = a * _FACTORS[0], c * _FACTORS[1]
-        a = (right >> 32 ^ b ^ first * unit) & mask
-        c = (left >> 32 ^ d ^ second * unit) & mask
+def _packed_rounds(low: int, high: int, key: int, unit: int) -> tuple[int, int, int, int]:
+    """Apply ten rounds to packed counters; `unit` has a 1 for each.
+
+    Each round cuts off the upper halves of products and keys last.
+    """
+    mask, left_factor, right_factor = _MASK * unit, *_FACTORS
+    first, second = (key & _MASK) * unit, (key >> 32) * unit
+    first_step, second_step = _WEYL[0] * unit, _WEYL[1] * unit
+    a, right, c, left = low & mask, low >> 32, high & mask, high >> 32
+    for _ in range(_ROUNDS):
+        b, d = right, left
+        left, right = a * left_factor, c * right_factor
+        a = (right >> 32 ^ b ^ first) & mask
+        c = (left >> 32 ^ d ^ second) & mask
+        first += first_step
+        second += second_step
     return a, right & mask, c, left & mask
+
+
+def _sample(low: int, high: int, key: int) -> int:
+    """Apply ten rounds to one counter: a sample of four words, the first lowest."""
+    words, others = high << 64 | low, high >> 32 << 64 | low >> 32
+    words, key = words & _BOTH, key >> 32 << 64 | key & _MASK
+    for _ in range(_ROUNDS):
+        products = words * _BOTH_FACTORS >> 64
+        words = (products >> 32 ^ others ^ key) & _BOTH
+        others = products
+        key += _BOTH_STEPS
+    return (others & _BOTH) << 32 | words
 
 
 @lru_cache(maxsize=64)
 def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
     """The stream of a seed of two numbers, mixed so that every bit matters."""
-    a, b, c, d = _packed_rounds(*seed, _SEED_KEYS, 1)
-    return PhiloxStream(b << 32 | a, 0, d << 32 | c)
-
-
-_SEED_KEYS = _round_keys(0x02461E29 << 32 | 0x3EC8F720)
+    mixed = _sample(*seed, _SEED_KEY)
+    return PhiloxStream(mixed & (1 << 64) - 1, 0, mixed >> 64)
 
 
 def _fill_words(words: Any, low: Any, high: Any, keys: list[Any]) -> None:
@@ -179,9 +215,8 @@ class TracedStream(NamedTuple):
     @classmethod
     def from_seed(cls, xp: ModuleType, seed: Any) -> TracedStream:
         """The stream of a traced seed, as `stream_from_seed` returns."""
-        key = 0x02461E29 << 32 | 0x3EC8F720
         numbers = seed.astype(np.int64).astype(np.uint64)
-        mixed = cls(xp, xp.uint64(key), numbers[0], numbers[1]).words(xp.uint64(0))
+        mixed = cls(xp, xp.uint64(_SEED_KEY), numbers[0], numbers[1]).words(xp.uint64(0))
         first, second = words_to_uint64(mixed)
         return cls(xp, first, xp.uint64(0), second)
 
@@ -201,6 +236,10 @@ class TracedStream(NamedTuple):
         """Consecutive 32-bit words from the sample at `start`."""
         offsets = self.xp.arange(start, start - (-count // 4), dtype=np.uint64)
         return self.words(offsets).reshape(-1)[:count]
+
+    def unit_float32(self, count: int) -> Any:
+        """Consecutive float32 in [0, 1)."""
+        return unit_float32(self.sequence(count))
 
 
 def _traced_rounds(xp: ModuleType, low: Any, high: Any, key: Any) -> tuple[Any, ...]:
@@ -238,8 +277,8 @@ def words_to_uint64(words: Any) -> Any:
 
 def unit_float32(words: Any) -> Any:
     """float32 in [0, 1) from the low 23 bits of each word."""
-    bits = words & np.uint32(0x7FFFFF)
-    bits |= np.uint32(127 << 23)
+    bits = words & np.uint32(_FRACTION)
+    bits |= np.uint32(_ONE)
     numbers = bits.view(np.float32)
     numbers -= np.float32(1)
     return numbers
@@ -273,7 +312,10 @@ def unit_numbers(words: Any, dtype: Any) -> Any:
 
 def normal_float32(words: Any, xp: ModuleType = np) -> Any:
     """Normal float32, one per word, by the Box-Muller transform."""
-    uniform = unit_float32(words)
+    return _normal_of_uniform(unit_float32(words), xp)
+
+
+def _normal_of_uniform(uniform: Any, xp: ModuleType) -> Any:
     radius = xp.maximum(uniform[..., ::2], np.float32(1e-7))
     angle = 2.0 * np.pi * uniform[..., 1::2]
     return _box_muller(xp, xp.sqrt(np.float32(-2) * xp.log(radius)), angle)
@@ -303,15 +345,19 @@ def words_per_number(dtype: Any) -> int:
 
 def draw_uniform(stream: RandomStream, count: int, dtype: Any) -> Any:
     """Draw uniform numbers in [0, 1)."""
+    if dtype == np.float32:
+        return stream.unit_float32(count)
     return unit_numbers(stream.sequence(count * words_per_number(dtype)), dtype)
 
 
 def draw_normal(stream: RandomStream, count: int, dtype: Any) -> Any:
     """Draw normal numbers."""
-    words = stream.sequence(-(-count * words_per_number(dtype) // 4) * 4)
-    draw = normal_float64 if dtype == np.float64 else normal_float32
-    drawn = draw(words, stream.xp)
-    return drawn[:count].astype(dtype)
+    size = -(-count * words_per_number(dtype) // 4) * 4
+    if dtype == np.float64:
+        drawn = normal_float64(stream.sequence(size), stream.xp)
+    else:
+        drawn = _normal_of_uniform(stream.unit_float32(size), stream.xp)
+    return drawn[:count].astype(dtype, copy=False)
 
 
 def draw_truncated_normal(stream: RandomStream, count: int, dtype: Any) -> Any:
