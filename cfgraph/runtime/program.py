@@ -146,7 +146,8 @@ def _reusing(line: Line, operands: Sequence[Value], dead: Sequence[Value]) -> st
         first, second = operands
         flags = FIRST * _is_reusable(line, first, dead) + SECOND * _is_reusable(line, second, dead)
         return REUSING_FORMS[line.form, flags] if flags else line.form
-    is_call = line.plan is not None and line.plan.op.aliasing.reuses_input
+    plan = line.plan
+    is_call = plan is not None and plan.op.aliasing.reuses_input and not plan.is_on_device
     if (
         not is_call
         or not line.form.startswith("{}({}")

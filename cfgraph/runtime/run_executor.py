@@ -66,6 +66,7 @@ class RunExecutor(Protocol):
     allow_dead: bool  # a dead fetch is no error of this run
     fallback: str  # the reason why generated code was not used in this run, or empty
     is_interpreted: bool  # the run needed no generated code
+    is_generated: bool  # generated code runs it, whatever the reason of the plan for tokens
 
     @property
     def stopped(self) -> bool:

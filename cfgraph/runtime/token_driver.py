@@ -44,6 +44,7 @@ class TokenDriver:
     allow_dead = False
     fallback = ""
     is_interpreted = False
+    is_generated = False
 
     def __init__(
         self,

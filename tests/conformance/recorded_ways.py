@@ -53,6 +53,9 @@ def engine_options(name: str, argument: str, seed: int) -> dict[str, Any]:
             return {"memory": {}}
         case "card":
             return {"gpu": GpuContext(library)}
+        case "one-card":
+            options = {"devices": "gpu:0", "soft_placement": True}
+            return options if argument else {**options, "gpu": GpuContext(library)}
         case "workers":
             # links that delay and split what they carry
             workers = UnevenThreads.seeded(int(argument), str(seed))

@@ -48,6 +48,8 @@ WAYS = """
 72   36     partition=cpu:0,gpu:0,gpu:1 memory
 48   72     partition=cpu:0,gpu:0,gpu:1 card
 80   80     partition=cpu:0,gpu:0,gpu:1 card=real
+60   60     one-card
+80   80     one-card=real
 120   180     partition=cpu:0-3 workers=2
  0    0     partition=cpu:0-3 workers=4
  0    .     lower tensorflow
@@ -58,6 +60,8 @@ WAYS = """
 MARKS = {
     "card": [pytest.mark.gpu],
     "card=real": [pytest.mark.gpu, pytest.mark.card],
+    "one-card": [pytest.mark.gpu],
+    "one-card=real": [pytest.mark.gpu, pytest.mark.card],
     "jit=xla": [pytest.mark.xla],
     "regions=xla": [pytest.mark.xla],
     "tensorflow": [pytest.mark.interop],
@@ -100,7 +104,7 @@ def test_a_recorded_case_agrees(
         pytest.skip("jax (extra `xla`) is absent")
     if way.engine == "tensorflow":
         pytest.importorskip("tensorflow", reason="needs the extra `interop`")
-    if way.engine == "card=real":
+    if way.engine.endswith("card=real"):
         options["gpu"] = request.getfixturevalue("real_card")
     failure = difference(case, way, **options)
     is_on_workers = way.engine.startswith("workers") and case["kind"] == "gradient"

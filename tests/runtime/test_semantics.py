@@ -54,6 +54,7 @@ class PageDriver:
     """Runs a plan by the executor of the page; a run makes one."""
 
     elapsed, stopped, allow_dead, fallback, is_interpreted = None, False, False, "", False
+    is_generated = False
 
     def __init__(self, spec: Any, plan: Any, step: Any) -> None:
         self.fetches, self.feeds, self.plan, self.step = spec.fetches, spec.feeds, plan, step

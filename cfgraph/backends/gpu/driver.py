@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
-from cfgraph.backends.gpu.context import GpuContext
 from cfgraph.backends.gpu.plan import GpuPlan, map_contained
 from cfgraph.backends.gpu.stream import DeviceCopy, GpuStream, fatal_error
 from cfgraph.backends.gpu.trace import GpuCopyTimer, GpuTrace
@@ -25,7 +25,7 @@ from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, gpu_out_of_memory
 from cfgraph.runtime.memory.swapping import SwapCopier
-from cfgraph.runtime.run_executor import ExecutorReport, GpuReport
+from cfgraph.runtime.run_executor import ExecutorReport
 from cfgraph.runtime.token_driver import TokenDriver
 from cfgraph.runtime.trace.events import CopyTimer, Observer
 
@@ -117,11 +117,29 @@ class GpuExecutor(Executor):
 
     def as_gpu_error(self, error: Exception, node: object = None) -> Exception:
         """Convert an error that means lack of memory or a failed GPU; return others unchanged."""
-        fatal = fatal_error(error)
-        if not isinstance(fatal, MemoryError):
-            return fatal or error
-        reason = str(fatal).partition("\n")[0] or "the GPU has no memory left"
-        return gpu_out_of_memory(self.device, reason, self.memory, node)
+        return gpu_error(error, self.device, node, self.memory)
+
+
+def gpu_error(
+    error: Exception, device: str, node: object = None, memory: DeviceMemory | None = None
+) -> Exception:
+    """An error that means lack of memory or a failed GPU, converted; others are unchanged."""
+    fatal = fatal_error(error)
+    if not isinstance(fatal, MemoryError):
+        return fatal or error
+    reason = str(fatal).partition("\n")[0] or "the GPU has no memory left"
+    return gpu_out_of_memory(device, reason, memory, node)
+
+
+def fetched_to_host(
+    stream: GpuStream, value: Any, as_gpu_error: Callable[[Exception], Exception]
+) -> Any:
+    """The value of a fetch in host memory, whose errors are converted."""
+    with stream.current():
+        try:
+            return map_contained(value, stream.to_host)
+        except (MemoryError, RuntimeError) as error:
+            raise as_gpu_error(error) from error
 
 
 class HostExecutor(Executor):
@@ -137,7 +155,7 @@ class GpuDriver(TokenDriver):
 
     def __init__(
         self,
-        context: GpuContext,
+        bound: GpuPlan,
         graph: Graph,
         plans: Sequence[Plan],
         step: RunStep,
@@ -145,7 +163,7 @@ class GpuDriver(TokenDriver):
         observer: Observer | None = None,
         meter: MemoryMeter | None = None,
     ) -> None:
-        self.gpu_plan: GpuPlan = GpuPlan(plans, context)
+        self.gpu_plan = bound
         self._trace: GpuTrace | None = None
         super().__init__(graph, plans, step, fetches, observer, meter)
         # gpus first: they queue what they can before a CPU waits for any of it
@@ -156,8 +174,7 @@ class GpuDriver(TokenDriver):
 
     def reports(self) -> list[ExecutorReport]:
         """The GPU, and the ops that ran on the host."""
-        plan = self.gpu_plan
-        return [GpuReport("real", self.gpus, plan.context.name, plan.host_fallbacks)]
+        return [self.gpu_plan.report(self.gpus)]
 
     def _connect_gpu(self, executor: GpuExecutor) -> None:
         """Let an executor copy its feeds to the GPU, and swap counted values there."""
@@ -221,18 +238,14 @@ class GpuDriver(TokenDriver):
 
     def prepare_variables(self) -> None:
         """Leave variables where the last run had them; kernels move them to where they compute."""
-        self.step.state.to_host = self.gpu_plan.context.to_host
-        self.gpu_plan.order_streams()
+        self.gpu_plan.prepare_variables(self.step.state)
 
     def fetched_to_host(self, index: int, value: Any) -> Any:
         """The value of a fetch in host memory."""
         for executor in self.executors:
             if index in executor.plan.fetches and isinstance(executor, GpuExecutor):
-                with executor.stream.current():
-                    try:
-                        return map_contained(value, executor.stream.to_host)
-                    except (MemoryError, RuntimeError) as error:
-                        raise executor.as_gpu_error(error, self.fetches[index].node) from error
+                as_error = partial(executor.as_gpu_error, node=self.fetches[index].node)
+                return fetched_to_host(executor.stream, value, as_error)
         return value
 
 

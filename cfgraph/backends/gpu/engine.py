@@ -12,13 +12,13 @@ from cfgraph.errors import CfgraphError, UsageError
 # late imports: `doctor` and `devices` only look for a GPU
 
 if TYPE_CHECKING:
-    from cfgraph.backends.gpu.driver import GpuDriver
     from cfgraph.ir.graph import Graph, Output
     from cfgraph.runtime.engine.plan import Plan
     from cfgraph.runtime.engine.step import RunStep
     from cfgraph.runtime.memory.accounting import MemoryMeter
     from cfgraph.runtime.preparation.engines import DeviceFacts
     from cfgraph.runtime.preparation.run_config import RunConfig
+    from cfgraph.runtime.run_executor import RunExecutor
     from cfgraph.runtime.trace.events import Observer
 
 GPU_KINDS: Final = ("simulated", "real")
@@ -71,11 +71,28 @@ class GpuBackend:
         config: RunConfig,
         observer: Observer | None,
         meter: MemoryMeter | None,
-    ) -> GpuDriver | None:
-        """The executor of plans with GPUs, None if NumPy simulates them."""
+    ) -> RunExecutor | None:
+        """The executor of plans with GPUs, None if NumPy simulates them.
+
+        Generated code runs all of a graph on one GPU, unless the run is observed, counts memory, or
+        requests tokens; tokens run what has no code.
+        """
         gpu = available_gpu(config.gpu)
         if gpu is None:
             return None
         from cfgraph.backends.gpu.driver import GpuDriver
+        from cfgraph.backends.gpu.plan import GpuPlan
 
-        return GpuDriver(gpu, graph, plans, step, fetches, observer, meter)
+        bound = GpuPlan(plans, gpu)
+        if (
+            observer is None
+            and meter is None
+            and not config.requested_tokens_reason
+            and len(plans) == 1
+        ):
+            from cfgraph.backends.gpu.code_driver import code_driver
+
+            driver = code_driver(bound, graph, plans[0], step, fetches)
+            if driver is not None:
+                return driver
+        return GpuDriver(bound, graph, plans, step, fetches, observer, meter)

@@ -71,6 +71,10 @@ def undo_of_effects(inputs: Iterable[Any]) -> Callable[[], None]:
     return undo
 
 
+def nothing_to_undo() -> None:
+    """Undo nothing: the kernel reads and changes no resource."""
+
+
 def _rounded(value: Any, dtype: Any) -> Any:
     """The value in a dtype; unchanged without one."""
     if dtype is None or getattr(value, "dtype", dtype) == dtype:

@@ -15,7 +15,12 @@ import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.backends.gpu.context import GpuContext
-from cfgraph.backends.gpu.kernels import GpuTarget, bind_on_gpu, undo_of_effects
+from cfgraph.backends.gpu.kernels import (
+    GpuTarget,
+    bind_on_gpu,
+    nothing_to_undo,
+    undo_of_effects,
+)
 from cfgraph.backends.gpu.stream import SMALL_COPY, GpuStream, fatal_error
 from cfgraph.errors import Unsupported
 from cfgraph.ir.devices import is_gpu, short_device_name
@@ -31,7 +36,9 @@ from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.kernels.variant_math import map_objects
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.runtime.engine.plan import NodePlan, Plan
-from cfgraph.runtime.memory.placement import MemoryPlacement
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.memory.placement import MemoryPlacement, is_host_arithmetic
+from cfgraph.runtime.run_executor import GpuReport
 
 
 def require_colocated_references(plans: Sequence[Plan], streams: Mapping[str, GpuStream]) -> None:
@@ -150,6 +157,15 @@ class GpuPlan:
             else:
                 self._host_plan(plan)
 
+    def report(self, gpus: Sequence[str]) -> GpuReport:
+        """The GPU, and the ops that ran on the host."""
+        return GpuReport("real", gpus, self.context.name, self.host_fallbacks)
+
+    def prepare_variables(self, state: State) -> None:
+        """Leave variables where the last run had them; kernels move them to where they compute."""
+        state.to_host = self.context.to_host
+        self.order_streams()
+
     def order_streams(self) -> None:
         """Order the streams behind everything that earlier runs queued on any of them."""
         streams = self.context.streams()
@@ -248,6 +264,9 @@ class _GpuBinding:
             return plan.kernel
         if not node.inputs and not op.effects.stateful:
             return self._constant(plan)
+        if _is_plain_host_arithmetic(plan):
+            return plan.kernel
+        plan.is_on_device = True
         if plan.gpu_kernel is not None:
             kernel = _with_local_variables(plan.gpu_kernel(GpuTarget(self.stream)), self._localize)
         elif op.calls.kind or not self._runs_on_gpu(plan):
@@ -301,9 +320,11 @@ class _GpuBinding:
         if op.effects.stateful:
             kernel = _with_local_variables(kernel, self._localize)
 
+        may_have_effects = op.effects.stateful or not _has_plain_inputs(plan)
+
         def run(*inputs: Any) -> Any:
             nonlocal kernel
-            undo = undo_of_effects(inputs)
+            undo = undo_of_effects(inputs) if may_have_effects else nothing_to_undo
             try:
                 return kernel(*inputs)
             except Exception as error:
@@ -398,6 +419,24 @@ def _with_local_variables(
         return result
 
     return run
+
+
+def _has_plain_inputs(plan: NodePlan) -> bool:
+    """True for a node that reads numbers alone: no handles, references, and containers."""
+    types = plan.node.input_types
+    return types is not None and not any(dtype.is_object or dtype.is_ref for dtype in types)
+
+
+def _is_plain_host_arithmetic(plan: NodePlan) -> bool:
+    """True for int32 arithmetic, whose kernel needs no copies: inputs are in host memory."""
+    op, node = plan.op, plan.node
+    return (
+        not op.effects.stateful
+        and not op.calls.kind
+        and _has_plain_inputs(plan)
+        and not any(dtype.is_object for dtype in node.output_types or ())
+        and is_host_arithmetic(node, op)
+    )
 
 
 def _outputs(plan: NodePlan) -> list[Output]:

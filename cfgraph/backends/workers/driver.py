@@ -95,6 +95,7 @@ class RemoteRun:
     allow_dead = False
     fallback = ""
     is_interpreted = False
+    is_generated = False
 
     def __init__(
         self,

@@ -284,6 +284,7 @@ class CompiledDriver:
     allow_dead = False
     fallback = ""
     is_interpreted = False
+    is_generated = True
 
     def __init__(
         self,
@@ -298,7 +299,7 @@ class CompiledDriver:
         self.results: list[Any] = []
         self.run_start = time.perf_counter_ns()
         self._make_tokens = make_tokens
-        self._tokens: TokenDriver | None = None
+        self.tokens: TokenDriver | None = None
         self._feeds: Sequence[Any] = ()
 
     @property
@@ -313,17 +314,16 @@ class CompiledDriver:
     @property
     def fetches(self) -> tuple[Output, ...]:
         """The fetched tensors, in the graph of the token executor if that repeated the run."""
-        return self._fetches if self._tokens is None else self._tokens.fetches
+        return self._fetches if self.tokens is None else self.tokens.fetches
 
     def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
         """Run the generated function.
 
         Raises ExecutionError if a kernel fails, RunTimeout.
         """
-        if self.step.state.to_host is not None:
-            self.step.state.move_to_host()
-        self._feeds, self._tokens = feeds, None
-        self.fallback = self._token_reason()
+        self.prepare_variables()
+        self._feeds, self.tokens = feeds, None
+        self.fallback = self.token_reason()
         if self.fallback:
             self._repeat()
             return
@@ -337,7 +337,7 @@ class CompiledDriver:
             sample = None if self.is_interpreted else watch.record_deadline
             function = partial(call_until, limits.deadline, function, sample=sample)
         try:
-            self.results[:] = function(self.step, feeds, iterations)
+            self.results[:] = self.call(function, feeds, iterations)
         except DeadlinePassed as error:
             # a kernel may have seen the deadline just before
             late = located(self.compiled, _timeout_before(error) or error)
@@ -347,9 +347,18 @@ class CompiledDriver:
         except Exception as error:
             if is_of_signal_handler(error):
                 raise
-            self._explain(error, watch)
+            self.explain(error, watch)
 
-    def _token_reason(self) -> str:
+    def prepare_variables(self) -> None:
+        """Move the variables to where the run expects them."""
+        if self.step.state.to_host is not None:
+            self.step.state.move_to_host()
+
+    def call(self, function: Function, feeds: Sequence[Any], iterations: Any) -> Sequence[Any]:
+        """The fetched values of the function."""
+        return function(self.step, feeds, iterations)
+
+    def token_reason(self) -> str:
         """The reason why the token executor must run this run, or empty."""
         if self.compiled.needs_tokens_for_dead and not self.allow_dead:
             return "a fetch of a run with effects may be dead"
@@ -358,7 +367,7 @@ class CompiledDriver:
             return "the stack of Python has no room for nested loops and conditionals"
         return ""
 
-    def _explain(self, error: Exception, watch: LoopWatch) -> None:
+    def explain(self, error: Exception, watch: LoopWatch) -> None:
         """Raise an error of the function as the token executor does.
 
         A run that may be repeated is: the token executor raises the first of several errors. What
@@ -384,7 +393,7 @@ class CompiledDriver:
 
     def _repeat(self) -> None:
         """Repeat the run on the token executor, which has the same result or error."""
-        self._tokens = tokens = self._make_tokens()
+        self.tokens = tokens = self._make_tokens()
         tokens.run(self._feeds, None)
         self.results[:] = tokens.results
 
@@ -392,14 +401,14 @@ class CompiledDriver:
         """Drop fetched and fed values."""
         self.results.clear()
         self._feeds = ()
-        self._tokens = None
+        self.tokens = None
 
     def quiescent_state(self) -> QuiescentState:
         """The state of the run for explanations, which the token executor recomputes."""
-        if self._tokens is None:
+        if self.tokens is None:
             self._repeat()
-        assert self._tokens is not None
-        return self._tokens.quiescent_state()
+        assert self.tokens is not None
+        return self.tokens.quiescent_state()
 
     def fetched_to_host(self, index: int, value: Any) -> Any:
         """The value of a fetch in host memory."""

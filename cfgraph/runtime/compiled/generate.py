@@ -207,7 +207,7 @@ class CodeGenerator:
         )
         if is_forwarding and plan.kernel is identity:
             self.writer.forward_constant(plan)
-            return self.writer.forward, not plan.deref_slots
+            return self.writer.forward, _only_forwards(plan)
         if not plan.op.effects.stateful and self.writer.constant(plan):
             return _nothing, True
         return self.writer.kernel, False
@@ -262,9 +262,8 @@ class CodeGenerator:
 
     def _enter_item(self, plan: NodePlan, info: FrameInfo, live: PathCondition) -> None:
         node = plan.node
-        item = self._item(
-            info.frame, live, partial(self.writer.forward, plan), silent=not plan.deref_slots
-        )
+        write = partial(self.writer.forward, plan)
+        item = self._item(info.frame, live, write, silent=_only_forwards(plan))
         self._need_inputs(item, plan)
         if node.attr("is_constant"):
             self.invariants.nodes.add(node)
@@ -416,6 +415,11 @@ class CodeGenerator:
 def _is_empty(plan: NodePlan) -> bool:
     """True for a node that computes nothing."""
     return not (plan.outputs or plan.node.inputs or plan.op.effects.stateful)
+
+
+def _only_forwards(plan: NodePlan) -> bool:
+    """True for a node that forwards its first input, without code."""
+    return not plan.deref_slots and plan.move_of(0) is None
 
 
 def _write_all(code: WriterCoroutine) -> None:

@@ -25,6 +25,7 @@ from cfgraph.ir.role import ENTER, MERGE
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.runtime.compiled.code_position import operand_names
 from cfgraph.runtime.compiled.compiled_run import CompiledRun
+from cfgraph.runtime.memory.placement import is_gpu_array
 from cfgraph.stack_position import frame_variables
 
 # iterations that an error lists
@@ -241,7 +242,7 @@ def _frames_of(frame: FrameType | None, file: str) -> list[FrameType]:
 
 
 def _value(value: Any) -> _ReadValue:
-    array = np.asarray(value)
+    array = np.asarray(value.get() if is_gpu_array(value) else value)
     if array.dtype.hasobject or array.dtype.kind == "V":
         return _ReadValue(f"<{type(value).__name__}>", id(value))
     if array.size > _MAX_ELEMENTS:

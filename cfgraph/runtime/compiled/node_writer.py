@@ -15,7 +15,7 @@ from cfgraph.analysis.loops.frame import Frame
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.node import make_pair
-from cfgraph.ir.role import ENTER, NEXT_ITERATION
+from cfgraph.ir.role import ENTER, NEXT_ITERATION, Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline, iteration_limit_error
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Elementwise, Op, OpError
@@ -96,6 +96,8 @@ class NodeWriter:
         False if that fails, since it fails only if the node runs.
         """
         node, values = plan.node, self.values
+        if plan.moves:
+            return False
         contents = []
         for output in node.inputs:
             value = values.get(output)
@@ -122,14 +124,14 @@ class NodeWriter:
     def forward_constant(self, plan: NodePlan) -> None:
         """Alias the outputs of a node to its input if that is a constant."""
         source = self.values.get(plan.inputs[0])
-        if isinstance(source, Constant) and not plan.deref_slots:
+        if isinstance(source, Constant) and not plan.deref_slots and not plan.moves:
             for port in range(plan.outputs):
                 self.values.setdefault(Output(plan.node, port), source)
 
     def forward(self, plan: NodePlan) -> None:
         """Alias the outputs of a node to its input; only check a reference that it forwards."""
         node, values = plan.node, self.values
-        source = values[plan.inputs[0]]
+        source = self._input(plan, 0)
         if 0 in plan.deref_slots:
             if 0 in plan.forwarded_slots:
                 self.program.add("deref({})", [source], (), plan)
@@ -156,7 +158,7 @@ class NodeWriter:
             if self.style.checks_limits:
                 program.add("pause()", (), (), plan)
             self.last_check = len(program.lines)
-        arguments = [values[output] for output in node.inputs]
+        arguments = [self._input(plan, slot) for slot in range(len(node.inputs))]
         scalar = issubclass(plan.op, Elementwise)
         for value in arguments:
             scalar = scalar and value.scalar
@@ -172,6 +174,19 @@ class NodeWriter:
             if not fed or output not in fed:
                 values[output] = target
         program.add(form, arguments, targets, plan)
+
+    def _input(self, plan: NodePlan, slot: int, source: Value | None = None) -> Value:
+        """The value of an input, or of its `source`, in the memory that the node reads it from."""
+        value = self.values[plan.inputs[slot]] if source is None else source
+        move = plan.move_of(slot)
+        if move is None:
+            return value
+        if slot in plan.deref_slots:
+            reference, value = value, self.program.variable()
+            self.program.add("deref({})", [reference], [value], plan)
+        moved = self.program.variable(scalar=value.scalar)
+        self.program.add("{}({})", [self.program.constant(move, "m", plan), value], [moved], plan)
+        return moved
 
     def _call(self, plan: NodePlan) -> tuple[Value, str]:
         """The kernel of a node, and the form of the call."""
@@ -197,7 +212,8 @@ class NodeWriter:
         form = self.style.branch_test
         if test.branches != 2:
             form = f"branch({{}}, {test.branches})"
-        self.program.add(form, [self.values[test.source]], [variable], switch)
+        predicate = self._input(switch, 1, self.values[test.source])
+        self.program.add(form, [predicate], [variable], switch)
 
     def unset(self, flag: Value) -> None:
         self.program.add("False", (), [flag])
@@ -210,7 +226,7 @@ class NodeWriter:
     ) -> None:
         """Assign one input of a Merge to its variable, and set its index and its flag."""
         program = self.program
-        source = self.values[plan.node.inputs[slot]].resolved()
+        source = self._input(plan, slot).resolved()
         if slot in plan.deref_slots:
             program.add("deref({})", [source], (), plan)
         target = value.resolved()
@@ -228,8 +244,7 @@ class NodeWriter:
     def initialize(self, merge: Node) -> None:
         """Assign the first value of a loop variable."""
         value = self.values[Output(merge, 0)]
-        entering = next(o for o in merge.inputs if self.plan.nodes[o.node].op.role is ENTER)
-        source = self.values[entering]
+        source = self._input(self.plan.nodes[merge], self._roles_of_inputs(merge).index(ENTER))
         value.scalar = source.scalar
         self.program.add("{}", [source], [value])
 
@@ -241,9 +256,9 @@ class NodeWriter:
         """
         pairs, values = [], self.values
         for merge in merges:
-            roles = [self.plan.nodes[output.node].op.role for output in merge.inputs]
-            back = merge.inputs[roles.index(NEXT_ITERATION)]
-            target, source = values[Output(merge, 0)].resolved(), values[back].resolved()
+            back = self._roles_of_inputs(merge).index(NEXT_ITERATION)
+            source = self._input(self.plan.nodes[merge], back).resolved()
+            target = values[Output(merge, 0)].resolved()
             if source is not target:
                 pairs.append((target, source))
         moved = {source for _, source in pairs}
@@ -264,6 +279,9 @@ class NodeWriter:
         if rest:
             form = ", ".join("{}" for _ in rest)
             self.program.add(form, [source for _, source in rest], [target for target, _ in rest])
+
+    def _roles_of_inputs(self, node: Node) -> list[Role | None]:
+        return [self.plan.nodes[output.node].op.role for output in node.inputs]
 
 
 def _is_foldable(plan: NodePlan, contents: list[Any]) -> bool:

@@ -148,7 +148,8 @@ class NodePlan:
     `kernel` takes the inputs, a stateful one the step first. `deref_slots` may hold a reference to
     dereference; of `forwarded_slots` the reference itself is forwarded. `moves` are the slots whose
     values are copied to another memory, with the copy functions. `gpu_kernel` returns the kernel of
-    a cluster call for a real GPU. `wrapper` made the kernel of a node that computes jointly.
+    a cluster call for a real GPU. `is_on_device` is true for a kernel that was bound to one, which
+    writes into no buffer of the caller. `wrapper` made the kernel of a node that computes jointly.
     `inputs` are those of the node, but for a message of joined devices.
     """
 
@@ -165,12 +166,17 @@ class NodePlan:
     forwarded_slots: tuple[int, ...] = ()
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
     gpu_kernel: Callable[[Any], Callable[..., Any]] | None = None
+    is_on_device: bool = False
     wrapper: KernelWrapper | None = None
 
     @property
     def end(self) -> int:
         """The slot after the last input."""
         return self.base + len(self.node.inputs)
+
+    def move_of(self, index: int) -> Callable[[Any], Any] | None:
+        """The function that copies an input to another memory, if it is copied."""
+        return next((move for slot, move in self.moves if slot == self.base + index), None)
 
 
 @dataclass(slots=True, eq=False)

@@ -154,13 +154,14 @@ class PreparedRun:
         traced: bool,
     ) -> RunResult:
         """The result of a run, whose executor is released."""
+        planned = "" if executor.is_generated else self.run.fallback
         result = RunResult(
             self,
             repeated,
             values,
             executor.elapsed,
             stopped_at,
-            self.run.fallback or executor.fallback or (TRACED if traced else ""),
+            planned or executor.fallback or (TRACED if traced else ""),
             executor.is_interpreted,
             executor.reports(),
         )

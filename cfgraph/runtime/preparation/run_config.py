@@ -92,17 +92,21 @@ class RunConfig:
         """The options that generated code depends on."""
         return self.devices, self.soft_placement, self.rules, self.jit, self.regions
 
+    @property
+    def requested_tokens_reason(self) -> str:
+        """The reason for which the options request the token executor, or an empty text."""
+        if self.engine == TOKENS:
+            return "the engine is tokens"
+        return "the schedule is random" if self.schedule == "random" else ""
+
     def token_executor_reason(self, engine_reason: str) -> str:
         """The reason for which all runs use the token executor, or an empty text.
 
         `engine_reason` is that of the engine of the session.
         """
-        if self.engine == TOKENS:
-            return "the engine is tokens"
-        if self.schedule == "random":
-            return "the schedule is random"
-        if engine_reason:
-            return engine_reason
+        reason = self.requested_tokens_reason or engine_reason
+        if reason:
+            return reason
         if self.memory is not None:
             return "memory is counted"
         return ON_GPUS if any(map(is_gpu, self.devices)) else ""

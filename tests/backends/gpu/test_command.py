@@ -72,7 +72,7 @@ def test_explain_engine_has_the_times_that_decide_on_xla_on_a_card(
     monkeypatch.setattr(tier, "has_jax_cuda", lambda: True)
     options = ["run", graph, "--devices", "gpu:0", "--soft", "--gpu", "real", "--feed", "x=[0,0]"]
     done = command(*options, "--explain-engine")
-    assert "since devices are GPUs; XLA would compile for about" in done.err
+    assert "engine: compiled: XLA would compile for about" in done.err
 
 
 @pytest.mark.usefixtures("stand_in")
