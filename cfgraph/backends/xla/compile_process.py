@@ -66,6 +66,7 @@ from cfgraph.processes.messages import (
     message_parts,
 )
 from cfgraph.processes.shared_arrays import shared_message
+from cfgraph.stack_position import is_of_signal_handler
 
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CacheEntry, CodeCache
@@ -209,7 +210,7 @@ class RemoteFunction:
     def loaded(
         self, request: CompileRequest, answer: CompileAnswer, inputs: Sequence[Any]
     ) -> CompiledFunction:
-        """The function of an answer, loaded and run once. Raises NotLoadable."""
+        """The function of an answer, loaded and run once. Raises NotLoadable, CompilationFailed."""
         header, arrays = answer.message.header, answer.message.arrays
         load = partial(
             LoadedExecutable,
@@ -222,7 +223,13 @@ class RemoteFunction:
         )
         layout = FunctionLayout.from_json(header["layout"], arrays)
         # an import of jaxlib that is interrupted cannot be repeated
-        return CompiledFunction(layout, run_interruptibly(load), inputs, is_stored=answer.is_stored)
+        call = run_interruptibly(load)
+        try:
+            return CompiledFunction(layout, call, inputs, is_stored=answer.is_stored)
+        except RuntimeError as error:  # of XLA in the first call, such as exhausted memory
+            if is_of_signal_handler(error):
+                raise
+            raise CompilationFailed(str(error).partition("\n")[0]) from error
 
     def compile_later(
         self,

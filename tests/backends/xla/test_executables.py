@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import CfgraphError
+from cfgraph.errors import CfgraphError, ExecutionError
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
@@ -200,3 +200,26 @@ def _require_alike(label: str, found: Any, wanted: Any) -> None:
     tolerance = 2e-2 if found.dtype.itemsize == 2 else 1e-4
     wide = complex if found.dtype.kind == "c" else float
     np.testing.assert_allclose(found.astype(wide), wanted.astype(wide), tolerance, tolerance)
+
+
+# 500 TiB, which no machine has
+PADDED = """
+x = Placeholder() {dtype=float32, shape=[9,9]}
+zero = Const() {dtype=float32, value=float32[]:0}
+edge = Const() {dtype=int32, value=int32[2]:[1,1]}
+interior = Const() {dtype=int32, value=int32[2]:[2147483646,1000]}
+tanh = Tanh(x)
+pad = XlaPad(tanh, zero, edge, edge, interior) {T=float32, Tindices=int32}
+y = Tanh(pad)
+"""
+
+
+@pytest.mark.slow
+def test_a_result_that_xla_has_no_memory_for_is_an_error_with_a_place() -> None:
+    errors = []
+    for engine in ("tokens", "xla"):
+        session = cfgraph.Session(cfgraph.loads(PADDED.encode(), "graph"), engine=engine)
+        with pytest.raises(ExecutionError, match="out of memory") as caught:
+            session.run("y", {"x": np.ones((9, 9), np.float32)})
+        errors.append(str(caught.value).replace("cluster_0/", ""))
+    assert errors[0] == errors[1]
