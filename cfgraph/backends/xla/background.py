@@ -16,7 +16,10 @@ from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from time import sleep
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
+
+from cfgraph.errors import Unsupported
 
 T = TypeVar("T")
 
@@ -32,7 +35,7 @@ _MOST_ALONE: Final = 0.05
 
 
 class Job(Generic[T]):
-    """Work, and its result or error once it is done."""
+    """Work, and its result or error once it is done; a copy of the process never does it."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
@@ -48,6 +51,13 @@ class Job(Generic[T]):
         except BaseException as error:
             self.error = error
         self._done.set()
+
+    def abandon(self) -> None:
+        """End with an error in a copy of the process, unless it is done."""
+        if not self.is_done:
+            self.error = Unsupported("this process is a copy of the one in which XLA compiled")
+            self._done = threading.Event()  # another thread may have held the lock of the first
+            self._done.set()
 
     @property
     def is_done(self) -> bool:
@@ -95,11 +105,14 @@ class BackgroundThread:
 
     def __init__(self) -> None:
         self.releases: list[Callable[[], None]] = []
+        self._jobs: WeakSet[Job[Any]] = WeakSet()
         self._renew()
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
         """Start without work in a copy of the process, which has no such thread."""
+        for job in [*self._jobs]:
+            job.abandon()
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock, self._runs = threading.Lock(), False
         self._share = _WORKING_SHARE
@@ -109,6 +122,7 @@ class BackgroundThread:
         """Work in the context of the caller, after what was started before."""
         job = Job(partial(copy_context().run, work))
         with self._lock:
+            self._jobs.add(job)
             self._queue.put(job.run)
             if not self._runs:
                 self._runs = True
