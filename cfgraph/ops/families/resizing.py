@@ -13,6 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
+from cfgraph.ops.kernels.array_namespace import holds, is_gpu_namespace
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -233,7 +234,8 @@ def interpolated(
 
     A product of matrices would spread a pixel that is not finite: 0 times infinity is NaN.
     """
-    if xp is np and images.dtype.kind == "f" and not np.isfinite(images).all():
+    is_checked = images.dtype.kind == "f" and not is_gpu_namespace(xp)
+    if is_checked and not holds(xp, xp.isfinite(images).all()):
         down = np.moveaxis(vertical.sums(np.moveaxis(images, 1, 0)), 0, 1)
         return np.moveaxis(horizontal.sums(np.moveaxis(down, 2, 0)), 0, 2)
     rows, columns = xp.asarray(vertical.matrix), xp.asarray(horizontal.matrix)

@@ -223,3 +223,25 @@ def test_a_result_that_xla_has_no_memory_for_is_an_error_with_a_place() -> None:
             session.run("y", {"x": np.ones((9, 9), np.float32)})
         errors.append(str(caught.value).replace("cluster_0/", ""))
     assert errors[0] == errors[1]
+
+
+IMAGES: Final = np.linspace(-1, 1, 96, dtype=np.float32).reshape(1, 6, 8, 2)
+RESIZED: Final = [
+    case("ResizeBicubic", [IMAGES, np.array([9, 5], np.int32)]),
+    case("ResizeArea", [IMAGES, np.array([3, 5], np.int32)]),
+    case("ResizeBilinearGrad", [IMAGES, np.zeros((1, 3, 5, 2), np.float32)]),
+    case("ResizeNearestNeighborGrad", [IMAGES, np.array([3, 5], np.int32)]),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", RESIZED, ids=lambda item: item.op)
+def test_a_pixel_that_is_not_finite_stays_alone_in_an_executable(item: Case) -> None:
+    images = IMAGES.copy()
+    images[0, 2, 3] = np.inf, np.nan
+    graph, feeds, fetches = graph_of(item, [images, *item.inputs[1:]])
+    ours, wanted = (
+        cfgraph.Session(graph, engine=engine).run(fetches, feeds) for engine in ("xla", "tokens")
+    )
+    assert np.isfinite(wanted[0]).any()
+    np.testing.assert_allclose(ours[0], wanted[0], rtol=1e-4, atol=1e-5)
