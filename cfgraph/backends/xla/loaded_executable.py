@@ -25,6 +25,8 @@ _LAPACK: Final = "lapack_"
 _CALLBACK: Final = "xla_ffi_python_cpu_callback"
 _CALLBACK_INDEX: Final = re.compile(rf'"{_CALLBACK}".*index = (\d+)')
 _OTHER_CALLBACK: Final = "callback"
+# two or four elements in a byte, in the arrays of XLA but not in those of NumPy
+_PACKED: Final = frozenset({"int2", "uint2", "int4", "uint4", "float4_e2m1fn"})
 
 
 class NotLoadable(Exception):
@@ -84,6 +86,8 @@ class LoadedExecutable:
         weights: Sequence[Any],
         callbacks: Sequence[Callable[..., Any]],
     ) -> None:
+        if packed := _PACKED.intersection(x.dtype.name for x in (*arguments, *results, *weights)):
+            raise NotLoadable(f"jax converts arrays of {', '.join(sorted(packed))}")
         try:
             self._jaxlib = _client()
             for name in calls:
@@ -122,7 +126,8 @@ class LoadedExecutable:
 
 def transferred(dtype: Any) -> Any:
     """The dtype of results of a dtype: itself, or integers for one that is not NumPy's own."""
-    return dtype if dtype.isbuiltin == 1 else np.dtype(f"uint{8 * dtype.itemsize}")
+    is_own = dtype.isbuiltin == 1 or dtype.name in _PACKED
+    return dtype if is_own else np.dtype(f"uint{8 * dtype.itemsize}")
 
 
 class _Jaxlib:

@@ -245,3 +245,30 @@ def test_a_pixel_that_is_not_finite_stays_alone_in_an_executable(item: Case) -> 
     )
     assert np.isfinite(wanted[0]).any()
     np.testing.assert_allclose(ours[0], wanted[0], rtol=1e-4, atol=1e-5)
+
+
+HALVED = """
+x = Placeholder() {dtype=TYPE, shape=?}
+wide = Cast(x) {SrcT=TYPE, DstT=float32}
+half = Const() {dtype=float32, value=float32[]:0.5}
+product = Mul(wide, half)
+y = Cast(product) {SrcT=float32, DstT=TYPE}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["int2", "uint2", "int4", "uint4", "float4_e2m1fn"])
+def test_elements_of_less_than_a_byte_pass_to_and_from_an_executable(name: str) -> None:
+    numbers = np.array([[1, 0], [2, 1], [3, 2]], np.float32)
+    x = (numbers - (name == "int2")).astype(DType.from_name(name).numpy)
+    graph = cfgraph.loads(HALVED.replace("TYPE", name).encode(), "graph")
+    session = cfgraph.Session(graph, engine="xla")
+    found, wanted = (
+        each.run(["y", "product"], {"x": x})
+        for each in (session, cfgraph.Session(graph, engine="tokens"))
+    )
+    (cluster,) = session.cluster_runner.clusters.values()
+    assert (cluster.compiled_times, cluster.fused) == (1, 0)
+    for one, other in zip(found, wanted, strict=True):
+        _require_alike(name, one.astype(np.float32), other.astype(np.float32))
+        assert one.dtype == other.dtype
