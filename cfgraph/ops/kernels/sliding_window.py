@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from operator import add, mul
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import OpError
+
+# images and windows of which XLA gathers patches sooner than it convolves
+_FEW_WINDOWS: Final = 16
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -202,7 +205,26 @@ class WindowGrid:
         padded = self.pad(xp, x)
         if not self.out or 0 in self.window:
             return xp.zeros((x.shape[0], *self.out, 0, x.shape[-1]), dtype=x.dtype)
+        if xp.__name__ == "jax.numpy" and self.has_few_windows(x.shape[0]):
+            pixels = padded.reshape((x.shape[0], math.prod(self._padded_sizes), x.shape[-1]))
+            return xp.take(pixels, self._covered, axis=1, mode="clip")
         return xp.stack([padded[view] for _, view in self.views()], axis=-2)
+
+    def has_few_windows(self, images: int) -> bool:
+        """True for so few windows, or such small images, that XLA convolves them slowly.
+
+        If a window has more elements than an image, XLA exchanges the two, and computes that in a
+        plain loop.
+        """
+        is_wide = math.prod(self.window) > math.prod(self.sizes)
+        return is_wide or images * math.prod(self.out) <= _FEW_WINDOWS
+
+    @cached_property
+    def _covered(self) -> Any:
+        """Positions of pixels in a padded image: windows, offsets in the window."""
+        sizes = self._padded_sizes
+        pixels = np.arange(math.prod(sizes)).reshape((1, *sizes))
+        return np.stack([pixels[view][0] for _, view in self.views()], axis=-1)
 
     def rows(self, xp: ModuleType, x: Any) -> Any:
         """The patches of a nonempty image as rows of a matrix."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cfgraph.ir import registry
+from cfgraph.ops.families.convolution import Conv2D
 from cfgraph.ops.opdef.op import Op, lookup
 from tests.ops import harness
 from tests.ops.harness import Case, assert_same, node_of, run_ours
@@ -79,12 +80,18 @@ def traced(op: type[Op], item: Case) -> list[Any]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-# image, filter, stride: wide windows, one column, one that is mostly padding; then float64
+# image, filter, stride: wide windows, one column, one that is mostly padding; few windows, and
+# windows that are larger than the image; then float64
 CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], int, Any]] = [
     ((2, 5, 6, 32), (3, 2, 32, 4), 1, np.float32),
     ((1, 9, 8, 16), (3, 3, 16, 2), 2, np.float32),
     ((1, 40, 1, 2), (30, 1, 2, 3), 3, np.float32),
     ((1, 6, 7, 1), (6, 6, 1, 2), 1, np.float32),
+    ((1, 4, 4, 32), (3, 3, 32, 4), 1, np.float32),
+    ((1, 7, 7, 32), (3, 3, 32, 4), 2, np.float32),
+    ((1, 2, 2, 32), (3, 3, 32, 4), 1, np.float32),
+    ((9, 2, 3, 16), (3, 3, 16, 2), 2, np.float32),
+    ((2, 4, 1, 3), (7, 5, 3, 4), 1, np.float32),
     ((1, 5, 5, 32), (3, 3, 32, 2), 1, np.float64),
 ]
 
@@ -112,6 +119,17 @@ def test_a_traced_convolution_and_its_gradients_are_those_of_numpy(
         assert op is not None
         expected = run_ours(item)[0]
         np.testing.assert_allclose(traced(op, item)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("image", [(1, 2, 2, 32), (8, 2, 3, 32)])
+def test_a_window_larger_than_the_image_is_a_product_in_xla(image: tuple[int, ...]) -> None:
+    if jax() is None:
+        pytest.skip("jax is not installed (extra `xla`)")
+    attrs = {"strides": [1, 1, 1, 1], "padding": "SAME"}
+    x, w = (np.ones(shape, np.float32) for shape in (image, (3, 3, 32, 8)))
+    compute, inputs = free_kernel(Conv2D, harness.case("Conv2D", [x, w], attrs), ())
+    # XLA exchanges image and window of such a convolution, which takes fifty times as long
+    assert "convolution" not in jax().jit(compute).lower(*inputs).as_text()
 
 
 def can_trace(op: type[Op], item: Case, constant: Sequence[int]) -> bool:
