@@ -8,7 +8,12 @@ from typing import Annotated
 import typer
 
 from cfgraph.cli import options
-from cfgraph.cli.transform_options import ComparedRuns, FetchOptions, PairInputs, ToleranceOptions
+from cfgraph.cli.transform_options import (
+    ComparedRuns,
+    PairFetchOptions,
+    PairInputs,
+    ToleranceOptions,
+)
 
 Second = Annotated[
     str | None,
@@ -54,7 +59,7 @@ Format = Annotated[
 
 def main(
     a: options.First,
-    fetches: FetchOptions,
+    fetches: PairFetchOptions,
     inputs: PairInputs,
     cases: ToleranceOptions,
     b: Second = None,

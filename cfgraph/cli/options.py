@@ -119,6 +119,10 @@ Fetch = Annotated[
     list[str],
     repeatable("--fetch", "NAME[:PORT]", "Fetch a tensor."),
 ]
+FetchPair = Annotated[
+    list[str],
+    repeatable("--fetch", "NAME[=NAME_B]", "Fetch a tensor, which B may have under another name."),
+]
 Target = Annotated[
     list[str],
     repeatable("--target", "NODE", "Run a node for its side effects only."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Self
 
 import typer
@@ -71,6 +71,12 @@ class FetchOptions(OptionGroup):
 
     fetch: options.Fetch = field(default_factory=list)
     target: options.Target = field(default_factory=list)
+
+
+class PairFetchOptions(FetchOptions):
+    """Tensors to fetch from two graphs, and nodes to run."""
+
+    fetch: options.FetchPair = field(default_factory=list)
 
 
 class RunInputs(OptionGroup):
@@ -201,6 +207,12 @@ class ComparedRuns:
     def is_set(self) -> bool:
         """True if any of the options was used."""
         return self.inputs.is_set or self.cases.is_set or self.fetches.is_set
+
+    def fetched_of_b(self) -> tuple[ComparedRuns, dict[str, str]]:
+        """The runs of the first graph, and the fetches with another name in the second one."""
+        items = [text.partition("=") for text in self.fetches.fetch]
+        fetches = self.fetches.replace(fetch=[name for name, _, _ in items])
+        return replace(self, fetches=fetches), {name: b for name, sign, b in items if sign}
 
     @classmethod
     def of_pass(

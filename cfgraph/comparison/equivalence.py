@@ -278,10 +278,9 @@ def _common_targets(a: Graph, b: Graph) -> tuple[str, ...]:
     if not targets:
         message = "the graphs have no outputs in common"
         hint = "name tensors with --fetch, or nodes with --target"
-        listed = [first_names([item.name for item in sinks(side)], _MAX_LISTED) for side in (a, b)]
-        if all(listed):
-            message += f": A has {listed[0]}; B has {listed[1]}"
-            hint = "they are paired by name, else with the only one of their type and shape"
+        if listed := first_names([item.name for item in sinks(a)], _MAX_LISTED):
+            message += f": B lacks {listed}"
+            hint = "--fetch NAME=NAME_B pairs tensors; `cfgraph show B` lists its outputs"
         raise UsageError(message, hint=hint)
     return targets
 

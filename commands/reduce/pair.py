@@ -9,7 +9,7 @@ import typer
 from cfgraph.cli import options
 from cfgraph.cli.transform_options import (
     ComparedRuns,
-    FetchOptions,
+    PairFetchOptions,
     ReducedOutput,
     ReduceInputs,
     ToleranceOptions,
@@ -30,7 +30,7 @@ def main(
     a: options.First,
     b: Second,
     outputs: ReducedOutput,
-    fetches: FetchOptions,
+    fetches: PairFetchOptions,
     inputs: ReduceInputs,
     cases: ToleranceOptions,
     output_b: OutputOfB = None,

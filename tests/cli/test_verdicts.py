@@ -92,9 +92,24 @@ def test_the_output_of_a_frozen_graph_is_paired_by_type_and_shape(
 def test_outputs_of_one_type_are_not_paired(command: Any, tmp_path: Path) -> None:
     content = "x = Placeholder() {dtype=float32, shape=[2]}\ny = Neg(x)\nz = Abs(x)\n"
     first = text(tmp_path / "a.graph", content)
-    second = text(tmp_path / "b.graph", content.replace("y", "u").replace("z", "v"))
+    second = text(tmp_path / "b.graph", content.replace("y =", "u =").replace("z =", "v ="))
     done = command("diff", first, second, "--run")
-    assert (done.code, "the graphs have no outputs in common" in done.err) == (2, True)
+    assert (done.code, "no outputs in common: B lacks y:0, z:0" in done.err) == (2, True)
+    done = command(
+        "diff", second, text(tmp_path / "c.graph", content + "u = Neg(y)\nw = Neg(x)\n"), "--run"
+    )
+    assert (done.code, "hint: --fetch NAME=NAME_B" in done.out) == (1, True)
+    for other, code in (("u", 0), ("v:0", 1)):
+        done = command("diff", first, second, "--run", "--fetch", f"y={other}")
+        assert done.code == code, done.err
+    done = command("diff", first, second, "--run", "--fetch", "y=w")
+    assert (done.code, "no node 'w'" in done.err) == (2, True)
+    assert command("record", first, "-o", tmp_path / "golden.npz").code == 0
+    done = command("diff", second, tmp_path / "golden.npz")
+    assert (done.code, "--fetch y:0=OUTPUT" in done.err) == (2, True)
+    for other, code in (("u", 0), ("v", 1)):
+        golden = "--fetch", f"y:0={other}"
+        assert command("diff", second, tmp_path / "golden.npz", *golden).code == code
 
 
 def test_a_feed_by_the_name_of_either_side_feeds_both(command: Any, verdicts: Path) -> None:

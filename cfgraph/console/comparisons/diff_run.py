@@ -14,10 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.summary import sinks
 from cfgraph.cli.output import Page, page
 from cfgraph.comparison.diff import diff
 from cfgraph.comparison.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
-from cfgraph.comparison.equivalence import first_race
+from cfgraph.comparison.equivalence import first_race, has_output
 from cfgraph.comparison.sample_point import is_random
 from cfgraph.console.comparisons.diff import (
     Comparison,
@@ -285,6 +286,10 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
 def _print_compared(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool) -> None:
     """Print the comparison, and a hint if the values of a call are the first that diverge."""
     print_runs(out, delta, graphs, full)
+    a, b = graphs
+    if delta.missing and any(not has_output(a, tensor.name) for tensor in sinks(b)):
+        advice = "--fetch NAME=NAME_B compares tensors that have different names"
+        out.line(out.wrapped(f"hint: {advice}"), "dim")
     for graph in graphs:
         node = graph.nodes.get(delta.first.node) if delta.first else None
         for call in (node, *(tensor.node for tensor in node.inputs)) if node else ():

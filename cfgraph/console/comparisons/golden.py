@@ -28,7 +28,7 @@ from cfgraph.console.comparisons.diff_run import (
     runs_summary,
 )
 from cfgraph.console.comparisons.run_options import comparison_options
-from cfgraph.console.comparisons.tensor_pairs import pair_recorded
+from cfgraph.console.comparisons.tensor_pairs import fetched_name, pair_recorded
 from cfgraph.console.graph_files import Source, artifact, read_graph, require_single_stdin
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import UsageError
@@ -74,6 +74,7 @@ def _require_outputs(
         if name not in names and not has_output(graph, name):
             message = f"the model has no output {name!r}, which {golden_path} has"
             known = f"its outputs: {', '.join(names)}" if names else SIGNATURES_HINT
+            known += f"; --fetch {name}=OUTPUT compares another one"
             raise UsageError(message, hint=did_you_mean(name, names) or known)
     compared = {names[name] for name in recorded if name in names}
     if more := [name for name in names if names[name] not in compared]:
@@ -131,9 +132,10 @@ def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
     _require_only_outputs(options)
     require_diff_options(DiffOptions(format=options.format))
     golden, source = read_golden(golden_path), read_graph(path, quiet=True)
-    runs = options.runs
+    runs, fetches_of_b = options.runs.fetched_of_b()
     own = _names(source, runs)
-    names, notices = pair_recorded(source.graph, own, golden)
+    named = {name: fetched_name(source.graph, own, b) for name, b in fetches_of_b.items()}
+    names, notices = pair_recorded(source.graph, own.with_names({}, named), golden)
     if not runs.fetches.fetch:
         recorded = [*golden.cases[0].outputs]
         _require_outputs(source.graph, names.outputs, recorded, golden_path)

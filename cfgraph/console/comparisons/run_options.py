@@ -146,11 +146,13 @@ class PairedRuns:
 def pair_runs(sources: SourcePair, runs: ComparedRuns) -> PairedRuns:
     """Resolve the runs of two files. Raises UsageError for options that fit neither."""
     a, b = sources
+    runs, fetches_of_b = runs.fetched_of_b()
     names_a, names_b, pairs = _paired_signatures(a, b, runs)
     inner_a = fed_in_functions(a.graph, names_a, runs.inputs)
     inner_b = fed_in_functions(b.graph, names_b, runs.inputs)
     a, names_a, replaced = with_inner_feeds(a, names_a, runs.inputs, _common(a.graph, inner_b))
     b, names_b, _ = with_inner_feeds(b, names_b, runs.inputs, _common(b.graph, inner_a))
+    pairs.add_fetches(fetches_of_b, (a.graph, b.graph), (names_a, names_b))
     knows_a, knows_b = _feed_names(a.graph, names_a), _feed_names(b.graph, names_b)
     options = comparison_options(
         runs,

@@ -33,6 +33,7 @@ from cfgraph.runtime.fetches import Fetches
 _MAX_LISTED: Final = 6
 
 GraphPair = tuple[Graph, Graph]
+SignaturePair = tuple[SignatureNames, SignatureNames]
 
 
 def default_outputs(graph: Graph) -> list[Output]:
@@ -43,6 +44,13 @@ def default_outputs(graph: Graph) -> list[Output]:
     except UsageError:
         return []
     return [*request.tensors]
+
+
+def fetched_name(graph: Graph, names: SignatureNames, name: str) -> str:
+    """The complete name of a tensor to fetch. Raises UsageError for an unknown one."""
+    names.require_selected([name])
+    request = Fetches(graph, names.outputs)
+    return request.outside_loops(names.outputs.get(name, name)).name
 
 
 def typed_tensors(graph: Graph, tensors: Iterable[Output]) -> list[SignatureTensor]:
@@ -111,6 +119,16 @@ class TensorPairs:
             every = outputs_of(b, second)
             others = [item for item in every if not has_output(a, item.tensor)]
             self._add("output", typed_tensors(a, left), others, b)
+
+    def add_fetches(
+        self, fetches: Mapping[str, str], graphs: GraphPair, names: SignaturePair
+    ) -> None:
+        """Pair tensors that the user names. Raises UsageError if a graph lacks one."""
+        for pair in fetches.items():
+            sides = zip(graphs, names, pair, strict=True)
+            tensor, partner = (fetched_name(*side) for side in sides)
+            self.names_of_b[tensor] = partner
+            self.missing = [name for name in self.missing if name != tensor]
 
     def _add(
         self,
