@@ -160,7 +160,7 @@ class DiagonalBand(NamedTuple):
 
 def band_from_input(k: Any, rows: int, columns: int) -> DiagonalBand:
     """The band that input `k` specifies. Raises OpError if it exceeds the matrix."""
-    ends = [int(end) for end in k.reshape(-1)]
+    ends = k.reshape(-1).tolist()
     if k.ndim > 1 or not 1 <= len(ends) <= 2:
         raise OpError(f"diag_index must be a scalar or vector of one or two, got {list(k.shape)}")
     low, high = ends[0], ends[-1]
@@ -198,6 +198,9 @@ class MatrixDiagPart(DiagonalOp):
     ) -> Any:
         check_matrix_rank(value)
         band = band_from_input(k, *value.shape[-2:])
+        if band.low == band.high:
+            diagonal = xp.diagonal(value, band.low, -2, -1)
+            return diagonal.copy() if xp is np else diagonal
         rows, columns, used = band.indices(alignment)
         diagonals = value[..., rows, columns]
         return diagonals if padding is None else xp.where(xp.asarray(used), diagonals, padding)
@@ -226,9 +229,15 @@ def _require_scalars(context: InferenceContext) -> None:
 
 
 def replaced_diagonals(
-    xp: ModuleType, matrices: Any, diagonal: Any, rows: Any, columns: Any, used: Any
+    xp: ModuleType, matrices: Any, diagonal: Any, band: DiagonalBand, align: bytes
 ) -> Any:
-    """Matrices with elements of packed diagonals at some positions; arrays of NumPy are changed."""
+    """Matrices with a band of packed diagonals; arrays of NumPy are changed, by rows in memory."""
+    if xp is np and band.low == band.high:
+        cells = matrices.reshape((*matrices.shape[:-2], band.rows * band.columns))
+        first = max(band.low, -band.low * band.columns)
+        cells[..., first :: band.columns + 1][..., : band.length] = diagonal
+        return matrices
+    rows, columns, used = band.indices(align)
     if xp is np:
         matrices[..., rows[used], columns[used]] = diagonal[..., used]
         return matrices
@@ -290,7 +299,7 @@ class MatrixDiag(DiagonalOp):
             batch = diagonal.shape[: diagonal.ndim - len(band.shape)]
             reserve_array((*batch, band.rows, band.columns), diagonal.dtype.itemsize)
             result = xp.full((*batch, band.rows, band.columns), padding, diagonal.dtype)
-            return replaced_diagonals(xp, result, diagonal, *band.indices(align))
+            return replaced_diagonals(xp, result, diagonal, band, align)
 
         return build
 
@@ -322,7 +331,7 @@ class MatrixDiag(DiagonalOp):
 
 def band_of_diagonals(k: Any, diagonals: Sequence[Any], rows: int, columns: int) -> DiagonalBand:
     """The band that packed diagonals of this shape form; a size of -1 means the minimum."""
-    low, high = int(k.reshape(-1)[0]), int(k.reshape(-1)[-1])
+    low, *_, high = k.reshape(-1).tolist() * 2
     if low > high:
         raise OpError(f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}")
     count, length = high - low + 1, diagonals[-1]
@@ -377,7 +386,7 @@ class MatrixSetDiag(DiagonalOp):
                 f"of shape {list(value.shape)}"
             )
         copy = value.copy() if xp is np else value
-        return replaced_diagonals(xp, copy, diagonal, *band.indices(alignment))
+        return replaced_diagonals(xp, copy, diagonal, band, alignment)
 
     shape = staticmethod(lambda context: [require_rank_at_least(context.inputs[0], 2)])
 

@@ -23,7 +23,7 @@ from cfgraph.ops.families.matrix_functions import (
     square_dims,
 )
 from cfgraph.ops.kernels import elementary_decompositions as steps
-from cfgraph.ops.kernels.array_namespace import holds, on_host
+from cfgraph.ops.kernels.array_namespace import holds, is_finite, lapack, on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import COMPLEX, Kernel, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -88,8 +88,8 @@ class BatchMatrixSolve(MatrixSolve):
     compilation = replace(MatrixSolve.compilation, compiled=False)
 
 
-# rows from which LAPACK's substitution is faster than its solution of any system, batch by batch
-_LARGE: Final = 48
+# of LAPACK's functions, by the letter of a type
+_LETTERS: Final = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
 class MatrixTriangularSolve(SolveOp):
@@ -112,6 +112,9 @@ class MatrixTriangularSolve(SolveOp):
     ) -> Any:
         check_solve_rows(matrix, rhs, same_batch=False)
         if xp is np:
+            solution = _substituted_by_lapack(matrix, rhs, lower=lower, adjoint=adjoint)
+            if solution is not None:
+                return solution
             triangle = np.where(mask(matrix.shape[-2:]), matrix, matrix.dtype.type(0))
         else:
             triangle = (xp.tril if lower else xp.triu)(matrix)
@@ -128,11 +131,12 @@ class MatrixTriangularSolve(SolveOp):
 def solved_triangle(xp: ModuleType, triangle: Any, rhs: Any, *, lower: bool, adjoint: bool) -> Any:
     """Solutions of triangular systems by substitution, by LAPACK's while all is finite."""
     system, upper = conjugate_transpose(triangle) if adjoint else triangle, lower == adjoint
-    if xp is np and not _is_regular(triangle, rhs):
-        return steps.substituted(system, rhs, upper=upper)
-    is_large = triangle.shape[-1] >= _LARGE and triangle.shape[:-2] == rhs.shape[:-2]
-    if xp is np and is_large and rhs.size:
-        return _substituted_by_lapack(triangle, rhs, lower=lower, adjoint=adjoint)
+    if xp is np:
+        solution = _substituted_by_lapack(triangle, rhs, lower=lower, adjoint=adjoint)
+        if solution is not None:
+            return solution
+        if not _is_regular(triangle, rhs):
+            return steps.substituted(system, rhs, upper=upper)
     if upper:  # it needs no elimination, and so no rows change places
         return xp.linalg.solve(system, rhs)
     return xp.linalg.solve(system[..., ::-1, ::-1], rhs[..., ::-1, :])[..., ::-1, :]
@@ -144,13 +148,24 @@ def _is_regular(triangle: Any, rhs: Any) -> bool:
     return not has_zero and bool(np.isfinite(triangle).all() and np.isfinite(rhs).all())
 
 
-def _substituted_by_lapack(triangle: Any, rhs: Any, *, lower: bool, adjoint: bool) -> Any:
-    from scipy.linalg import solve_triangular
+def _substituted_by_lapack(matrix: Any, rhs: Any, *, lower: bool, adjoint: bool) -> Any:
+    """Solutions by LAPACK, which reads a triangle of each matrix alone.
 
+    None for batches that differ, for numbers that are not finite, and for a zero on the diagonal.
+    """
+    if matrix.shape[:-2] != rhs.shape[:-2] or not (rhs.size and is_finite(matrix, rhs)):
+        return None
+    solve = getattr(lapack(), _LETTERS[matrix.dtype.char] + "trtrs")
+    is_conjugated = adjoint and matrix.dtype.kind == "c"
     result = np.empty(rhs.shape, rhs.dtype)
-    how = {"lower": lower, "trans": 2 if adjoint else 0, "check_finite": False}
-    for batch in np.ndindex(rhs.shape[:-2]):
-        result[batch] = solve_triangular(triangle[batch], rhs[batch], **how)
+    for batch in np.ndindex(rhs.shape[:-2]) if rhs.ndim > 2 else ((),):
+        if is_conjugated:
+            solution, zero = solve(matrix[batch], rhs[batch], lower, 2)
+        else:  # the rows in memory are the columns that LAPACK expects
+            solution, zero = solve(matrix[batch].T, rhs[batch], not lower, not adjoint)
+        if zero:
+            return None
+        result[batch] = solution
     return result
 
 

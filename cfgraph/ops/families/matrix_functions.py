@@ -21,6 +21,7 @@ from cfgraph.ops.kernels.array_namespace import (
     computed_in_float32,
     defer_check,
     in_float32,
+    is_finite,
     on_host,
 )
 from cfgraph.ops.opdef.facts import CompilerSupport
@@ -82,12 +83,12 @@ def _by_matrix(kernel: Kernel, nonfinite: Kernel) -> Kernel:
     """A kernel that leaves matrices with NaN or infinity to another, one by one."""
 
     def call(first: Any, *operands: Any) -> Any:
-        is_finite = np.isfinite(first).all(axis=(-2, -1))
-        if is_finite.all():
+        if is_finite(first):
             return kernel(first, *operands)
+        finite = np.isfinite(first).all(axis=(-2, -1))
         batch = first.shape[:-2]
         results = [
-            (kernel if is_finite[place] else nonfinite)(
+            (kernel if finite[place] else nonfinite)(
                 first[place], *(x[place] if x.ndim else x for x in operands)
             )
             for place in np.ndindex(batch)

@@ -12,6 +12,9 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +37,22 @@ def scipy_special(xp: ModuleType) -> ModuleType:
         return own
     package = {"jax.numpy": "jax.scipy", "cupy": "cupyx.scipy"}.get(xp.__name__, "scipy")
     return importlib.import_module(f"{package}.special")
+
+
+@lru_cache(maxsize=1)
+def lapack() -> Any:
+    """SciPy's functions of LAPACK, without the package of theirs, which takes 0.14 s to import."""
+    import scipy
+
+    folders = [f"{folder}/linalg" for folder in scipy.__path__]
+    found = PathFinder.find_spec("scipy.linalg._flapack", folders)
+    if found is None or found.loader is None:
+        from scipy.linalg import lapack as functions
+
+        return functions
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
 
 def checked_axis(axis: Any, rank: int, what: str = "axis") -> int:
@@ -316,3 +335,10 @@ def collected_checks(earlier: Sequence[Any] = ()) -> Iterator[list[Any]]:
         yield conditions
     finally:
         _SCOPE.reset(token)
+
+
+def is_finite(*arrays: Any) -> bool:
+    """True if all numbers of NumPy arrays are finite."""
+    # the sum of their squares is not finite if one of them is not, and takes half the time
+    flat = [array.reshape(-1) for array in arrays]
+    return all(np.isfinite(x.dot(x)) or np.isfinite(x).all() for x in flat)
