@@ -8,7 +8,7 @@ window, each in a separate run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +32,7 @@ def first_divergence(
     a: EvaluationPoint,
     b: EvaluationPoint,
     run: RunFunction,
+    common: Collection[str],
     rtol: float | None,
     atol: float | None,
     window: int = WINDOW_BYTES,
@@ -39,15 +40,15 @@ def first_divergence(
     """Return the first token at which the runs of two points differ, or None if they agree.
 
     `run` executes a point under an observer; a run that fails is compared up to the failure. Only
-    nodes of both graphs are compared. A live token that occurs in one run only is returned if all
+    `common` nodes are compared. A live token that occurs in one run only is returned if all
     other tokens agree. About `window` bytes are recorded at a time; longer runs are repeated for
     each window.
     """
     start, unmatched = 0, _UnmatchedTokens()
     while True:
-        recorded = _RecordedTokens(b.graph.nodes, start, window)
+        recorded = _RecordedTokens(common, start, window)
         _run_point(run, a, recorded)
-        compared = _TokenComparison(recorded, a.graph.nodes, unmatched, rtol, atol)
+        compared = _TokenComparison(recorded, common, unmatched, rtol, atol)
         failed = _run_point(run, b, compared)
         if compared.divergence:
             return compared.divergence

@@ -502,7 +502,8 @@ class _ComparisonCase:
             variables = {**self.random_variables(point_b), **variables}
             if self.options.locate:
                 rtol, atol = self.options.rtol, self.options.atol
-                first = first_divergence(point, point_b, self.run, rtol, atol)
+                common = self.common_nodes(point.graph, point_b.graph)
+                first = first_divergence(point, point_b, self.run, common, rtol, atol)
         if self.options.locate and first is None and failure is not None and failure.node in self.b:
             node = self.b[str(failure.node)]
             first = Divergence(node.name, node.op, failure.frame or "/", 0, failure.message)
@@ -515,6 +516,14 @@ class _ComparisonCase:
             variables=variables,
             seed=self.seed,
         )
+
+    def common_nodes(self, a: Graph, b: Graph) -> Collection[str]:
+        """Return the nodes of both graphs; of independent ones, those that both runs need."""
+        if not self.options.independent:
+            return a.nodes.keys() & b.nodes.keys()
+        needed = ancestors(a, _required(a, self.options))
+        needed_of_b = ancestors(b, _required(b, self.options, b=True))
+        return {node.name for node in needed} & {node.name for node in needed_of_b}
 
     def random_variables(self, point: EvaluationPoint) -> VariableValues:
         """Return the values of variables for which neither options nor files have one."""

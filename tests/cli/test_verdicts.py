@@ -112,6 +112,16 @@ def test_outputs_of_one_type_are_not_paired(command: Any, tmp_path: Path) -> Non
         assert command("diff", second, tmp_path / "golden.npz", *golden).code == code
 
 
+def test_a_node_that_one_export_does_not_need_is_not_where_they_diverge(
+    command: Any, tmp_path: Path
+) -> None:
+    content = "x = Placeholder() {dtype=float32, shape=[2]}\ninit = NoOp()\ny = Neg(x)\n"
+    first = text(tmp_path / "a.graph", content)
+    second = text(tmp_path / "b.graph", content.replace("y = Neg(x)", "z = Abs(x, ^init)"))
+    done = command("diff", first, second, "--run")
+    assert (done.code, "no earlier node that both graphs contain" in done.out) == (1, True)
+
+
 def test_a_feed_by_the_name_of_either_side_feeds_both(command: Any, verdicts: Path) -> None:
     pair = verdicts / "t1", verdicts / "t2"
     for name in ("keras_tensor", "keras_tensor_4"):

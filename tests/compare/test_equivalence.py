@@ -166,7 +166,13 @@ def test_a_long_run_is_compared_window_by_window() -> None:
     a, b = (sample_point(item, [item["sum"]], setting, 0) for item in (right, wrong))
     divergences = [
         first_divergence(
-            a, b, lambda point, trace: point.run(["sum:0"], trace=trace), None, None, room
+            a,
+            b,
+            lambda point, trace: point.run(["sum:0"], trace=trace),
+            wrong.nodes.keys(),
+            None,
+            None,
+            room,
         )
         for room in (1000, 5000, 1 << 20)
     ]
