@@ -216,6 +216,10 @@ class InductionVariable(NamedTuple):
     start: int
     step: int
 
+    def after(self, count: int) -> int:
+        """The value after a number of iterations."""
+        return self.start + count * self.step
+
 
 def static_trip_count(cond: Node, shapes: StaticShapes, *, exact: bool = False) -> int | None:
     """An upper bound on the iterations of a loop, or None if it is not static.
@@ -230,6 +234,15 @@ def call_trip_count(
 ) -> int | None:
     """The same of a node that calls functions, with the `initial` values that are NumPy's."""
     return _max_trip_count(cond.returns[0], _CallFacts(cond, body, initial), exact)
+
+
+def call_counters(
+    cond: FunctionGraph, body: FunctionGraph, initial: Sequence[Any]
+) -> dict[int, InductionVariable]:
+    """The arguments of such a node that count, with `initial` values that are NumPy's."""
+    facts = _CallFacts(cond, body, initial)
+    known = [facts.induction_variable(argument.output()) for argument in body.arguments]
+    return {index: counter for index, counter in enumerate(known) if counter is not None}
 
 
 class _LoopFacts(Protocol):
@@ -369,7 +382,7 @@ def _fits(counter: InductionVariable, count: int, x: Output) -> bool:
     """True if a counter reaches its last value without overflow."""
     assert x.dtype is not None
     limits = np.iinfo(x.dtype.numpy)
-    return int(limits.min) <= counter.start + count * counter.step <= int(limits.max)
+    return int(limits.min) <= counter.after(count) <= int(limits.max)
 
 
 def _step_of(after: Output, is_variable: Callable[[Output], bool], facts: _LoopFacts) -> int | None:

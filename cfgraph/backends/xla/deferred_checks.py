@@ -38,7 +38,9 @@ def all_hold(jax: Any, conditions: Sequence[Any]) -> Any:
 _PERIOD: Final = 256
 _LARGE_PERIOD: Final = 4
 _LARGE_ELEMENTS: Final = 10_000
-_NO_LIMIT: Final = (1 << 63) - 1
+# the number of iterations of a loop that has ended since a check failed, above each limit
+FAILED: Final = (1 << 63) - 1
+_NO_LIMIT: Final = FAILED - 1
 # the deadlines of calls that run, each its own
 _CALLS: Final = dict[float, "CallDeadline"]()
 
@@ -49,11 +51,10 @@ class LoopGuard(NamedTuple):
     max_iterations: Any
     deadline: Any
 
-    def holds(self, jax: Any, count: Any, state: Any) -> Any:
-        """The condition that a loop of `count` iterations may go on."""
-        permitted = count <= self.max_iterations
+    def checks(self, jax: Any, count: Any, state: Any) -> list[Any]:
+        """The checks of a loop after `count` iterations, other than their number: the clock."""
         if self.deadline is None:
-            return permitted
+            return []
         size = sum(math.prod(leaf.shape) for leaf in jax.tree_util.tree_leaves(state))
         period = _LARGE_PERIOD if size > _LARGE_ELEMENTS else _PERIOD
         result = (jax.ShapeDtypeStruct((), np.bool_),)
@@ -63,7 +64,7 @@ class LoopGuard(NamedTuple):
             lambda: jax.pure_callback(look_at_clock, result, count, self.deadline)[0],
             lambda: jax.numpy.bool_(True),
         )
-        return jax.numpy.logical_and(permitted, in_time)
+        return [in_time]
 
 
 def look_at_clock(count: Any, deadline: Any) -> tuple[Any]:

@@ -13,9 +13,11 @@ from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from cfgraph.analysis.loops.while_loop import call_trip_count
-from cfgraph.backends.xla.deferred_checks import all_hold, current_guard
-from cfgraph.backends.xla.tensor_lists import JaxTensorList, list_kernel
+import numpy as np
+
+from cfgraph.analysis.loops.while_loop import InductionVariable, call_counters, call_trip_count
+from cfgraph.backends.xla.deferred_checks import FAILED, all_hold, current_guard
+from cfgraph.backends.xla.tensor_lists import JaxTensorList, kept_lists, list_kernel
 from cfgraph.backends.xla.traced_draws import TracingStep
 from cfgraph.errors import Unsupported
 from cfgraph.ir.attrs import TensorValue
@@ -25,7 +27,13 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.kernels.array_namespace import collected_checks, earlier_checks, require
+from cfgraph.ops.kernels.array_namespace import (
+    KnownRange,
+    collected_checks,
+    earlier_checks,
+    known_ranges,
+    require,
+)
 from cfgraph.ops.opdef.facts import CallKind
 from cfgraph.ops.opdef.function_bodies import (
     called_functions,
@@ -282,10 +290,11 @@ class _TracedVariables:
 class _Loop:
     """A loop as a kernel; invariant values are not carried, and stay constant if they were.
 
-    A loop with checks, or after checks, carries their conjunction as the last value, and ends when
-    one fails, unless it is known to end anyway after a few iterations: XLA then need not read a
-    condition between them. One that is guarded or draws carries the number of its iterations before
-    that. Tracing finds the checks of kernels: the loop is then traced again.
+    A loop with checks, or after checks, ends when one fails, unless it is known to end anyway after
+    a few iterations: XLA then need not read a condition between them. It carries their conjunction
+    as the last value. One that is guarded or draws carries the number of its iterations instead,
+    which a failed check sets beyond each limit. Tracing finds the checks of kernels: the loop is
+    then traced again. If the iterations are known, indices that count them need no checks.
     """
 
     def __init__(
@@ -304,8 +313,10 @@ class _Loop:
         self.draws = any(line.draws for line in lines)
         self.condition, self.body = (_as_tuple(line) for line in lines)
         self.carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
-        # as far as earlier traces have found checks
-        self.condition_has_checks, self.body_has_checks = (line.has_checks for line in lines)
+        self.kept_lists = list(kept_lists(functions[1]))
+        # as far as earlier traces have found checks, and whether they probably do
+        self.condition_has_checks, self.body_has_checks = lines[0].has_checks, False
+        self.may_check = lines[1].has_checks
 
     def run(self, step: TracingStep, *values: Any) -> Any:
         """Trace the loop with these first values."""
@@ -325,23 +336,40 @@ class _LoopTrace:
         self.guard = current_guard()
         self.repeats_condition = loop.condition_has_checks
         self.counts = loop.draws or self.guard is not None
-        self.ends_by_itself = (
-            self.guard is None and not loop.has_inner_loops and self._has_few_iterations()
-        )
+        self.iterations = self._few_iterations()
+        self.ends_by_itself = self.iterations is not None
+        self.counters = self._counters() if self.iterations else {}
         # they may guard a loop that would not end without them
         self.earlier = [] if self.ends_by_itself else earlier_checks()
         self.has_checks = (
             loop.condition_has_checks
             or loop.body_has_checks
+            or (loop.may_check and not self.ends_by_itself)
             or self.guard is not None
             or bool(self.earlier)
         )
+        # a number of iterations that goes on after a failed check cannot say so
+        self.counts_checks = self.counts and self.has_checks and not self.ends_by_itself
+        self.has_flag = self.has_checks and not self.counts_checks
 
-    def _has_few_iterations(self) -> bool:
-        """True if the condition soon ends the loop, whatever else it computes."""
+    def _few_iterations(self) -> int | None:
+        """The most iterations, if the condition soon ends the loop, whatever else it computes."""
+        if self.guard is not None or self.loop.has_inner_loops:
+            return None
         cond, body = self.loop.functions
         count = call_trip_count(cond, body, self.values)
-        return count is not None and count <= _MAX_FAILED_ITERATIONS
+        return count if count is not None and count <= _MAX_FAILED_ITERATIONS else None
+
+    def _counters(self) -> dict[int, InductionVariable]:
+        """The carried values that count the iterations, without overflow."""
+        assert self.iterations is not None
+        cond, body = self.loop.functions
+        found = call_counters(cond, body, self.values)
+        return {
+            index: counter
+            for index, counter in found.items()
+            if _fits(counter, self.iterations, self.values[index].dtype)
+        }
 
     @property
     def is_complete(self) -> bool:
@@ -356,15 +384,15 @@ class _LoopTrace:
         loop, jax = self.loop, self.loop.jax
         start = tuple(_as_jax(jax, self.values[index]) for index in loop.carried)
         start += self.variables.values(jax)
-        start += (jax.numpy.int64(0),) * self.counts
-        start += (all_hold(jax, self.earlier),) * self.has_checks
+        start += (self._counted(jax.numpy.int64(0), self.earlier),) * self.counts
+        start += (all_hold(jax, self.earlier),) * self.has_flag
         start = _with_list_shapes(jax, self._step, start)
         state = jax.lax.while_loop(self._continues, self._step, start) if start else start
-        result = self._all_values(state)
+        result = self._final_values(state)
         if self.is_complete:
             self.variables.assign(self._assigned(state))
             if self.has_checks:
-                require(state[-1])
+                require(self._holds(state))
             if self.repeats_condition:
                 loop.condition(self._inside("cond", state), *result)
         return result
@@ -375,13 +403,41 @@ class _LoopTrace:
 
     def _count(self, state: Sequence[Any]) -> Any:
         """The number of iterations before a state, 0 if nothing counts them."""
-        return state[-2 if self.has_checks else -1] if self.counts else 0
+        return state[-2 if self.has_flag else -1] if self.counts else 0
+
+    def _counted(self, count: Any, checks: Sequence[Any]) -> Any:
+        """The number of iterations, beyond each limit if a check has failed."""
+        if not checks or not self.counts_checks:
+            return count
+        jax = self.loop.jax
+        return jax.numpy.where(all_hold(jax, checks), count, jax.numpy.int64(FAILED))
+
+    def _holds(self, state: Sequence[Any]) -> Any:
+        """The conjunction of the checks before a state."""
+        if self.has_flag:
+            return state[-1]
+        limit = FAILED - 1 if self.guard is None else self.guard.max_iterations
+        return self._count(state) <= limit
 
     def _all_values(self, state: Sequence[Any]) -> list[Any]:
         """The values of the loop, of which the state has those that are carried."""
         values = list(self.values)
         for index, value in zip(self.loop.carried, state, strict=False):
             values[index] = value
+        for index in self.loop.kept_lists:
+            first, current = self.values[index], values[index]
+            if isinstance(first, JaxTensorList) and is_known(first.length):
+                values[index] = current.replaced(current.data, first.length, current.written)
+        return values
+
+    def _final_values(self, state: Sequence[Any]) -> list[Any]:
+        """The values after the loop, of which counters are known if the iterations are."""
+        values = self._all_values(state)
+        cond, body = self.loop.functions
+        count = call_trip_count(cond, body, self.values, exact=True) if self.counters else None
+        for index, counter in self.counters.items():
+            if count is not None:
+                values[index] = np.asarray(counter.after(count), self.values[index].dtype)[()]
         return values
 
     def _assigned(self, state: Sequence[Any]) -> Sequence[Any]:
@@ -404,14 +460,18 @@ class _LoopTrace:
 
         XLA computes a condition, and what is invariant in a body, also after a failed check.
         """
-        return [state[-1]] if self.has_checks and not self.ends_by_itself else []
+        return [self._holds(state)] if self.has_checks and not self.ends_by_itself else []
 
     def _step(self, state: Any) -> Any:
         """The state after an iteration."""
         loop, jax = self.loop, self.loop.jax
         values, assigned = self._all_values(state), self._assigned(state)
         earlier = self._earlier_checks(state)
-        with collected_checks(earlier) as checks, self.variables.scope(assigned):
+        with (
+            collected_checks(earlier) as checks,
+            self.variables.scope(assigned),
+            known_ranges(self._ranges(values)),
+        ):
             if self.repeats_condition:  # the condition itself returns no checks
                 loop.condition(self._inside("cond", state), *values)
             results = loop.body(self._inside("body", state), *values)
@@ -420,10 +480,23 @@ class _LoopTrace:
         loop.body_has_checks |= bool(checks)
         count = self._count(state) + 1
         if self.guard is not None:
-            checks.append(self.guard.holds(jax, count, after))
+            checks += self.guard.checks(jax, count, after)
         if self.counts:
-            after += (count,)
-        return (*after, all_hold(jax, [state[-1], *checks])) if self.has_checks else after
+            after += (self._counted(count, checks),)
+        return (*after, all_hold(jax, [state[-1], *checks])) if self.has_flag else after
+
+    def _ranges(self, values: Sequence[Any]) -> Iterator[KnownRange]:
+        """The ranges of the counters among the values before an iteration."""
+        for index, counter in self.counters.items():
+            assert self.iterations
+            least, largest = sorted((counter.start, counter.after(self.iterations - 1)))
+            yield KnownRange(values[index], least, largest)
+
+
+def _fits(counter: InductionVariable, count: int, dtype: np.dtype[Any]) -> bool:
+    """True if a counter has no overflow in a number of iterations."""
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= counter.after(count) <= limits.max)
 
 
 def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ...]) -> Any:

@@ -18,12 +18,13 @@ import numpy as np
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.function_graph import FunctionGraph
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.tensor_list import element_shape_of, merge_shapes
 from cfgraph.ops.families.tensor_list_ops import element_shape_value
-from cfgraph.ops.kernels.array_namespace import require
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, row_operation
+from cfgraph.ops.kernels.array_namespace import is_in_range, require
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, row_operation, strip_identities
 
 
 class JaxTensorList:
@@ -81,6 +82,16 @@ def _register(jax: Any) -> None:
         ),
         lambda known, parts: JaxTensorList(*known, *parts),
     )
+
+
+def kept_lists(body: FunctionGraph) -> Iterator[int]:
+    """The arguments of the body of a loop that are lists, and have their length after it."""
+    for index, argument in enumerate(body.arguments):
+        node = strip_identities(body.returns[index]).node
+        while row_operation(node) == "put" and not node.attr("resize_if_index_out_of_bounds"):
+            node = strip_identities(node.inputs[0]).node
+        if node is argument:
+            yield index
 
 
 # -- new lists -----------------------------------------------------------------------------------
@@ -187,10 +198,12 @@ def _put(jax: Any, node: Node) -> Kernel:
 
     def put(elements: JaxTensorList, index: Any, value: Any) -> JaxTensorList:
         _require_type(elements, node)
-        index, length = jax.numpy.reshape(index, ()), elements.length
-        # a longer extension would leave elements without values between
-        end = jax.numpy.minimum(length, elements.capacity - 1) if extends else length - 1
-        require((index >= 0) & (index <= end))
+        is_row, length = is_in_range(index, elements.length), elements.length
+        index = jax.numpy.reshape(index, ())
+        if not is_row:
+            # a longer extension would leave elements without values between
+            end = jax.numpy.minimum(length, elements.capacity - 1) if extends else length - 1
+            require((index >= 0) & (index <= end))
         if extends:
             length = jax.numpy.maximum(length, index.astype(length.dtype) + 1)
         data = _put_row(jax, elements, index, value)
@@ -202,8 +215,10 @@ def _put(jax: Any, node: Node) -> Kernel:
 def _get(jax: Any, node: Node) -> Kernel:
     def get(elements: JaxTensorList, index: Any, shape: Any) -> Any:
         _require_type(elements, node)
+        is_row = is_in_range(index, elements.length)
         index = jax.numpy.reshape(index, ())
-        require((index >= 0) & (index < elements.length))
+        if not is_row:
+            require((index >= 0) & (index < elements.length))
         return _row(jax, elements, index, shape, merged=True)
 
     return get

@@ -15,7 +15,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
-from cfgraph.ops.kernels.array_namespace import checked_axis, defer_check
+from cfgraph.ops.kernels.array_namespace import checked_axis, defer_check, is_in_range
 from cfgraph.ops.kernels.variant_math import object_item
 from cfgraph.ops.opdef.batching import BatchBuilder, NotBatchable
 from cfgraph.ops.opdef.facts import Aliasing
@@ -264,7 +264,7 @@ def _is_out_of_range(indices: Any, size: int) -> str:
 
 
 def _are_in_range(indices: Any, size: int) -> Any:
-    return (indices >= 0) & (indices < size)
+    return np.True_ if is_in_range(indices, size) else (indices >= 0) & (indices < size)
 
 
 def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, batch: int) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -292,9 +292,46 @@ def defer_check(condition: Callable[[], Any]) -> None:
 
     Traced code computes the condition, and its caller decides what follows if it does not hold.
     """
-    scope = _SCOPE.get()
-    if scope is not None:
-        scope.conditions.append(condition().all())
+    if _SCOPE.get() is not None:
+        require(condition().all())
+
+
+class KnownRange(NamedTuple):
+    """A traced integer whose least and largest values are known, such as the counter of a loop."""
+
+    value: Any
+    least: int
+    largest: int
+
+
+_RANGES: Final[ContextVar[tuple[KnownRange, ...]]] = ContextVar("_RANGES", default=())
+
+
+@contextmanager
+def known_ranges(ranges: Iterable[KnownRange]) -> Iterator[None]:
+    """Scope in which traced integers are in these ranges; those of enclosing scopes hold, too."""
+    token = _RANGES.set((*_RANGES.get(), *ranges))
+    try:
+        yield
+    finally:
+        _RANGES.reset(token)
+
+
+def range_of(value: Any) -> KnownRange | None:
+    """The range of an integer scalar that is traced or a number, None if it is not known."""
+    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+        value = value.item()
+    if isinstance(value, int):
+        return KnownRange(value, value, value)
+    return next((known for known in _RANGES.get() if known.value is value), None)
+
+
+def is_in_range(index: Any, size: Any) -> bool:
+    """True for an index that is known to be in [0, size), and needs no check."""
+    numbers, end = range_of(index), range_of(size)
+    if numbers is None or end is None:
+        return False
+    return numbers.least >= 0 and numbers.largest < end.least
 
 
 def is_tracing(xp: ModuleType) -> bool:
@@ -311,10 +348,11 @@ def holds(xp: ModuleType, condition: Any) -> bool:
 
 
 def require(condition: Any) -> None:
-    """Add a condition to the current scope."""
+    """Add a condition to the current scope, unless it is known to hold."""
     scope = _SCOPE.get()
     assert scope is not None
-    scope.conditions.append(condition)
+    if not isinstance(condition, np.bool_) or not condition:
+        scope.conditions.append(condition)
 
 
 def earlier_checks() -> list[Any]:
