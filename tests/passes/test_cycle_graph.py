@@ -28,7 +28,7 @@ def has_indirect_path(dependencies: CycleGraph, a: int, b: int) -> bool:
     for vertex in todo:
         if b in dependencies.successors[vertex]:
             return True
-        new = dependencies.successors[vertex].keys() - seen
+        new = {*dependencies.successors[vertex]} - seen
         seen |= new
         todo += new
     return False

@@ -92,6 +92,9 @@ class OrderLabels:
 
 
 Vertex = int
+# of each vertex, in order: a tuple of few, which takes a quarter of the memory, or the keys of many
+Neighbors = list[tuple[Vertex, ...] | dict[Vertex, None]]
+_FEW_NEIGHBORS: Final = 8
 # ranks, negative for predecessors, with their vertices
 Heap = list[tuple[int, Vertex]]
 # vertices with fewer neighbors are searched without a heap
@@ -106,7 +109,7 @@ class _PathSearch:
     def __init__(
         self,
         start: Vertex,
-        edges: list[dict[Vertex, None]],
+        edges: Neighbors,
         heaps: dict[Vertex, Heap],
         limit: int,
         sign: int,
@@ -140,6 +143,23 @@ class _PathSearch:
         return path
 
 
+def _add_neighbor(edges: Neighbors, vertex: Vertex, neighbor: Vertex) -> None:
+    known = edges[vertex]
+    if isinstance(known, dict):
+        known[neighbor] = None
+    elif neighbor not in known:
+        more = (*known, neighbor)
+        edges[vertex] = more if len(more) <= _FEW_NEIGHBORS else dict.fromkeys(more)
+
+
+def _remove_neighbor(edges: Neighbors, vertex: Vertex, neighbor: Vertex) -> None:
+    known = edges[vertex]
+    if isinstance(known, dict):
+        known.pop(neighbor, None)
+    elif neighbor in known:
+        edges[vertex] = tuple([other for other in known if other != neighbor])
+
+
 class CycleGraph:
     """Dependencies between vertices; `nodes` lists the nodes that each vertex contains.
 
@@ -154,8 +174,8 @@ class CycleGraph:
         self.vertex_of: dict[Node, Vertex] = {node: i for i, node in enumerate(frames.order)}
         self._loops = {frame: len(self.nodes) + i for i, frame in enumerate(frames.all)}
         self.nodes.extend([] for _ in frames.all)
-        self.successors: list[dict[Vertex, None]] = [{} for _ in self.nodes]
-        self.predecessors: list[dict[Vertex, None]] = [{} for _ in self.nodes]
+        self.successors: Neighbors = [()] * len(self.nodes)
+        self.predecessors: Neighbors = [()] * len(self.nodes)
         # by rank, of vertices with many neighbors: successors, and predecessors from the last
         self._later: dict[Vertex, Heap] = {}
         self._earlier: dict[Vertex, Heap] = {}
@@ -204,8 +224,8 @@ class CycleGraph:
         return self._loops[frames.of[node]] if ROLES[node.op] is EXIT else self.vertex_of[node]
 
     def _add_edge(self, source: Vertex, target: Vertex) -> None:
-        self.successors[source][target] = None
-        self.predecessors[target][source] = None
+        _add_neighbor(self.successors, source, target)
+        _add_neighbor(self.predecessors, target, source)
 
     def _add_late_enters(self, frames: Frames) -> None:
         """Find the late Enters that each vertex waits for, and loops only a part of which does."""
@@ -273,8 +293,8 @@ class CycleGraph:
         first, *rest = sorted(unsorted)
         for vertex in rest:
             self._absorb(first, vertex)
-        self.successors[first].pop(first, None)
-        self.predecessors[first].pop(first, None)
+        _remove_neighbor(self.successors, first, first)
+        _remove_neighbor(self.predecessors, first, first)
         self.in_cycle = frozenset(self.nodes[first])
 
     # -- merging ---------------------------------------------------------------------------------
@@ -312,7 +332,7 @@ class CycleGraph:
             return None
         early, late = sorted((a, b), key=self.rank.__getitem__)
         large, small = (b, a) if self._size(a) < self._size(b) else (a, b)
-        if self.successors[early].keys() <= {late}:
+        if all(vertex == late for vertex in self.successors[early]):
             # no other vertex comes after the earlier one
             self._update_heaps(self._order.replace([late], [large]))
             self._absorb(large, small)
@@ -385,7 +405,7 @@ class CycleGraph:
 
     def _neighbors_within(
         self,
-        edges: list[dict[Vertex, None]],
+        edges: Neighbors,
         heaps: dict[Vertex, Heap],
         vertex: Vertex,
         limit: int,
@@ -433,16 +453,16 @@ class CycleGraph:
             heap = heaps.get(target)
             heaps.pop(absorbed, None)
             for neighbor in edges[absorbed]:
-                reverse[neighbor].pop(absorbed, None)
+                _remove_neighbor(reverse, neighbor, absorbed)
                 if neighbor != target:
-                    reverse[neighbor][target] = None
-                    edges[target][neighbor] = None
+                    _add_neighbor(reverse, neighbor, target)
+                    _add_neighbor(edges, target, neighbor)
                     if heap is not None:
                         heappush(heap, (sign * self.rank[neighbor], neighbor))
                     if neighbor in reverse_heaps:
                         heappush(reverse_heaps[neighbor], (-sign * self.rank[target], target))
-            edges[target].pop(absorbed, None)
-            edges[absorbed] = {}
+            _remove_neighbor(edges, target, absorbed)
+            edges[absorbed] = ()
         self._waits_for.pop(absorbed, None)
         self.vertex_of.update(dict.fromkeys(self.nodes[absorbed], target))
         self.nodes[target].extend(self.nodes[absorbed])

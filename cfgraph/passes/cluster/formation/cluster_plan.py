@@ -14,7 +14,7 @@ they are one cluster, and none grows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -166,7 +166,7 @@ class ClusterGrowth:
         while merged:
             merged = False
             tried: dict[Vertex, set[Vertex]] = {}
-            for vertex in reversed(self._by_rank(dict.fromkeys(self.candidates))):
+            for vertex in reversed(self._by_rank(self.candidates)):
                 check_deadline()
                 if vertex in self.candidates and self._merge_consumers(vertex, tried):
                     merged = True
@@ -185,14 +185,14 @@ class ClusterGrowth:
                     smaller, seen = sorted((seen, tried.pop(consumer, set())), key=len)
                     seen |= smaller
             successors = self.dependencies.successors[vertex]
-            todo = self._by_rank({v: None for v in successors if v not in seen})
+            todo = self._by_rank(v for v in successors if v not in seen)
         tried[vertex] = seen
         return merged_any
 
     def _merge_siblings(self) -> bool:
         """Merge clusters that share a producer or a consumer; return true if any were."""
         merged = False
-        for vertex in self._by_rank(dict.fromkeys(range(len(self.dependencies.nodes)))):
+        for vertex in self._by_rank(range(len(self.dependencies.nodes))):
             for neighbors in (
                 self.dependencies.successors[vertex],
                 self.dependencies.predecessors[vertex],
@@ -225,7 +225,7 @@ class ClusterGrowth:
         nodes = (node for neighbor in neighbors for node in self.dependencies.nodes[neighbor])
         return not self._transfers.isdisjoint(nodes)
 
-    def _by_rank(self, vertices: dict[Vertex, None]) -> list[Vertex]:
+    def _by_rank(self, vertices: Iterable[Vertex]) -> list[Vertex]:
         return sorted(vertices, key=self.dependencies.rank.__getitem__)
 
     def _merge(self, a: Vertex, b: Vertex, *, siblings: bool = False) -> Vertex | None:
@@ -241,7 +241,7 @@ class ClusterGrowth:
 
     def groups(self, position: Mapping[Node, int]) -> list[list[Node]]:
         """The nodes of each cluster, in execution order."""
-        vertices = self._by_rank(dict.fromkeys(self.candidates))
+        vertices = self._by_rank(self.candidates)
         return [sorted(self.dependencies.nodes[v], key=position.__getitem__) for v in vertices]
 
     # -- rejections ------------------------------------------------------------------------------
