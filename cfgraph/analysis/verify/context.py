@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
@@ -110,6 +111,15 @@ class Signatures:
         """A did-you-mean hint, for the first findings alone because it is slow."""
         self._hints_left -= 1
         return rule(name, known) if self._hints_left >= 0 else None
+
+    @contextmanager
+    def without_hints(self) -> Iterator[None]:
+        """Suggest nothing: the findings are not reported."""
+        left, self._hints_left = self._hints_left, 0
+        try:
+            yield
+        finally:
+            self._hints_left = left
 
     def types_of_op(self, op: str) -> TypesOfNodes:
         """The types of an op's nodes as a function of their attributes."""

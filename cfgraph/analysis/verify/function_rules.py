@@ -6,7 +6,7 @@ Functions exist, are called as declared, and resolve.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.findings import Finding
@@ -75,6 +75,16 @@ class BodyGraph(NamedTuple):
 def body_graph(function: Function, signatures: Signatures) -> BodyGraph:
     """The body of a function as a graph; its arguments become `_Arg` nodes."""
     return _BodyReader(function, signatures).read()
+
+
+def union_of_bodies(bodies: Sequence[BodyGraph], signatures: Signatures) -> VerifyContext:
+    """The nodes of several bodies as one graph, in which names are no names of nodes."""
+    graph, arguments = Graph(), dict[Node, NodeTypes]()
+    nodes = chain.from_iterable(body.subject.graph for body in bodies)
+    graph.nodes = {str(number): node for number, node in enumerate(nodes)}
+    for body in bodies:
+        arguments.update(body.subject.arguments)
+    return VerifyContext(graph, signatures, bodies[0].subject.function, arguments)
 
 
 class _BodyReader:
@@ -355,8 +365,8 @@ def _format_types(row: Sequence[DType | None]) -> str:
     return f"({', '.join(names)}{more})"
 
 
-def check_returned_types(body: BodyGraph) -> Iterator[Finding]:
-    """Returned tensors have the declared types."""
+def check_returned_types(body: BodyGraph, types: Mapping[Node, NodeTypes]) -> Iterator[Finding]:
+    """Returned tensors have the declared types; `types` are those of the nodes of the body."""
     subject = body.subject
     signature = subject.signatures.find(subject.function)
     if signature is None:
@@ -365,7 +375,7 @@ def check_returned_types(body: BodyGraph) -> Iterator[Finding]:
         tensor = body.returns.get(arg.name)
         if tensor is None or arg.dtype is None or arg.count:
             continue
-        outputs = subject.types[tensor.node].outputs
+        outputs = types[tensor.node].outputs
         if outputs is None:
             continue
         if tensor.port >= len(outputs):
@@ -406,7 +416,8 @@ def check_gradient_functions(graph: Graph, signatures: Signatures) -> Iterator[F
 
 def check_recursion(graph: Graph) -> Iterator[Finding]:
     """Functions are not recursive, directly or through others."""
-    callees = {name: tuple(dict.fromkeys(_callees(graph, name))) for name in graph.functions}
+    called = {name: tuple(dict.fromkeys(_callees(graph, name))) for name in graph.functions}
+    callees = {name: names for name, names in called.items() if names}
     for cycle in _components(callees):
         message = f"function {cycle[0]!r} calls itself"
         if len(cycle) > 1:
@@ -430,6 +441,7 @@ def _callees(graph: Graph, name: str) -> Iterator[str]:
 def _components(callees: Mapping[str, Sequence[str]]) -> list[list[str]]:
     """Strongly connected components of the call graph, in library order."""
     places = {name: index for index, name in enumerate(callees)}
-    groups = [sorted(group, key=places.__getitem__) for group in strong_components(callees)]
+    calling = {name: [each for each in names if each in places] for name, names in callees.items()}
+    groups = [sorted(group, key=places.__getitem__) for group in strong_components(calling)]
     cycles = [group for group in groups if len(group) > 1 or group[0] in callees[group[0]]]
     return sorted(cycles, key=lambda group: places[group[0]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -49,12 +49,12 @@ def check_edges(subject: VerifyContext) -> Iterator[Finding]:
             elif expected is not None and outputs[port] is not expected[slot]:
                 yield from _check_type(node, slot, source, port, outputs[port], expected[slot])
         if node.controls:
-            yield from _check_controls(node, subject.graph.nodes)
+            yield from _check_controls(node, types)
 
 
-def _check_controls(node: Node, nodes: Mapping[str, Node]) -> Iterator[Finding]:
+def _check_controls(node: Node, nodes: Container[Node]) -> Iterator[Finding]:
     for control in node.controls:
-        if nodes.get(control.name) is not control:
+        if control not in nodes:
             yield _foreign_source(node, "a control input", control)
     if len(set(node.controls)) != len(node.controls):
         twice = next(item for item in node.controls if node.controls.count(item) > 1)

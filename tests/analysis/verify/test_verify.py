@@ -287,6 +287,43 @@ def test_loops_in_functions_are_held_to_the_same_rules() -> None:
     assert finding.related == ("f/e", "f/k")
 
 
+def test_faults_in_some_of_many_functions_are_reported_in_these() -> None:
+    def function(number: int, *body: str) -> str:
+        return "\n".join([f"function f{number}(x: float32) -> (y: float32) {{", *body, "}"])
+
+    sound = "a = Neg(x) {T=float32}", "return y = a:y:0"
+    functions = [function(number, *sound) for number in range(600)]
+    functions[300] = function(300, "a = Neg(x) {T=int32}", "return y = a:y:0")
+    functions[599] = function(599, "a = Unknown(x)", "return y = b:y:0")
+    found = codes_and_nodes(verify(graph(X, *functions)))
+    assert found == [
+        ("CFG301", "f300"),
+        ("CFG301", "f300/a"),
+        ("CFG131", "f599"),
+        ("CFG101", "f599/a"),
+    ]
+
+
+def test_loops_of_two_functions_may_have_one_name() -> None:
+    def function(name: str, condition: str) -> str:
+        return f"""
+        function {name}(x: float32, p: bool) -> (y: float32) {{
+          e = Enter(x) {{T=float32, frame_name="loop"}}
+          bound = Enter(p) {{T=bool, frame_name="loop", is_constant=true}}
+          m = Merge(e:output:0, n:output:0) {{T=float32, N=2}}
+          c = {condition}
+          s = Switch(m:output:0, c:output:0) {{T=float32}}
+          n = NextIteration(s:output_true:0) {{T=float32}}
+          out = Exit(s:output_false:0) {{T=float32}}
+          return y = out:output:0
+        }}
+        """
+
+    first = function("f", "LoopCond(bound:output:0)")
+    second = function("g", "Identity(bound:output:0) {T=bool}")
+    assert codes_and_nodes(verify(graph(first, second))) == [("CFG213", "g/e")]
+
+
 def test_lists_of_outputs_are_resolved_by_name_and_index() -> None:
     body = """
         function f(a: float32) -> (b: float32) {
