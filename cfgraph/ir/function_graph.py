@@ -65,6 +65,9 @@ class OutputPorts:
         Raises Unsupported if the op is unknown.
         """
         node, port = output
+        signature = self.signature(node.op)
+        if signature is not None and 0 <= port < (signature.simple_outputs or 0):
+            return f"{node.name}:{signature.outputs[port].name}:0"
         for arg, start, count in self._spans(node):
             if start <= port < start + count:
                 return f"{node.name}:{arg.name}:{port - start}"

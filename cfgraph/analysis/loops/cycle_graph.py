@@ -60,6 +60,8 @@ class OrderLabels:
 
     def replace(self, vertices: Sequence[int], new: Sequence[int]) -> list[int]:
         """Put new vertices, in order, at the positions of others; return those that moved."""
+        if vertices == new:
+            return []
         occupant = dict(zip(vertices, new, strict=True))
         for vertex in occupant.values() - occupant.keys():
             self._link(self._previous[vertex], self._next[vertex])

@@ -73,6 +73,8 @@ def must_run_once(node: Node) -> bool:
 def ordered_nodes(inside: Collection[Node]) -> dict[Node, None]:
     """Return the nodes that run once, and the nodes inside that follow one of them, in order."""
     ordered: dict[Node, None] = {}
+    if not any(map(must_run_once, inside)):
+        return ordered
     for node in topological_order(inside).nodes:
         sources = node.predecessors
         if must_run_once(node) or any(source in ordered for source in sources):
@@ -99,7 +101,10 @@ def unread_effects(
         return [tensor.node for tensor in inputs] if is_inside(node) else []
 
     def omitted_by(node: Node) -> list[Node]:
-        inputs = {*read_by(node)}
+        read = read_by(node)
+        if len(read) == len(node.inputs) and not node.controls:
+            return []
+        inputs = {*read}
         return [each for each in node.predecessors if each not in inputs]
 
     omitted = dict.fromkeys(each for node in nodes for each in omitted_by(node))
