@@ -138,7 +138,7 @@ class Graph(Pictured):
         """
         for node in self.nodes.values():
             node.inputs = node.controls = ()
-            node.uses.clear()
+            node.uses = ()
         self.nodes.clear()
         self.edits += 1
 
@@ -236,12 +236,12 @@ class Graph(Pictured):
             for slot, (original, port) in enumerate(node.inputs):
                 source = copies[original]
                 inputs.append(make_pair(Output, (source, port)))
-                source.uses[make_pair(Use, (copy, slot))] = None
+                source.add_use(copy, slot)
             copy.inputs = tuple(inputs)
             if node.controls:
                 copy.controls = tuple([copies[control] for control in node.controls])
                 for control in copy.controls:
-                    control.uses[make_pair(Use, (copy, CONTROL))] = None
+                    control.add_use(copy, CONTROL)
         self.edits += 1
         return copies
 
@@ -308,13 +308,14 @@ class Graph(Pictured):
                     faults.add(unknown_input_error, node, text, base, near)
                     continue
             if port == CONTROL:
-                controls[source] = None
-                source.uses[make_pair(Use, (node, CONTROL))] = None
+                if source not in controls:
+                    controls[source] = None
+                    source.add_use(node, CONTROL)
                 continue
             if controls:
                 message = f"data input {text!r} comes after control inputs"
                 faults.add(InvalidInput, message, node=node, code="CFG106")
-            source.uses[make_pair(Use, (node, len(inputs)))] = None
+            source.add_use(node, len(inputs))
             inputs.append(make_pair(Output, (source, port)))
         node.inputs = tuple(inputs)
         node.controls = tuple(controls)
@@ -330,10 +331,10 @@ class Graph(Pictured):
         sources = tuple(inputs)
         self.edits += 1
         for slot, old in enumerate(node.inputs):
-            del old.node.uses[make_pair(Use, (node, slot))]
+            old.node.remove_use(node, slot)
         node.inputs = sources
         for slot, new in enumerate(sources):
-            new[0].uses[make_pair(Use, (node, slot))] = None
+            new[0].add_use(node, slot)
 
     def open_inputs(self, node: Node) -> None:
         """Make the inputs of a node a list until `close_inputs`: `set_input` is constant in it."""
@@ -355,9 +356,9 @@ class Graph(Pictured):
             if not 0 <= slot < len(inputs):
                 message = f"{node.name!r} has {len(inputs)} inputs, no input {slot}"
                 raise IndexError(message)
-            del inputs[slot].node.uses[Use(node, slot)]
+            inputs[slot].node.remove_use(node, slot)
             inputs[slot] = source
-            source.node.uses[Use(node, slot)] = None
+            source.node.add_use(node, slot)
         self.edits += 1
         node.inputs = inputs if is_open else tuple(inputs)
 
@@ -366,26 +367,24 @@ class Graph(Pictured):
         sources = tuple(dict.fromkeys(controls))
         self.edits += 1
         for old in node.controls:
-            del old.uses[Use(node, CONTROL)]
+            old.remove_use(node, CONTROL)
         node.controls = sources
         for new in sources:
-            new.uses[Use(node, CONTROL)] = None
+            new.add_use(node, CONTROL)
 
     def add_control(self, node: Node, before: Node) -> None:
         """Make `node` wait for `before`."""
-        use = Use(node, CONTROL)
-        if use not in before.uses:
+        if Use(node, CONTROL) not in before.uses:
             self.edits += 1
             node.controls = (*node.controls, before)
-            before.uses[use] = None
+            before.add_use(node, CONTROL)
 
     def remove_control(self, node: Node, before: Node) -> None:
         """Remove one control edge, if it is there."""
-        use = Use(node, CONTROL)
-        if use in before.uses:
+        if Use(node, CONTROL) in before.uses:
             self.edits += 1
             node.controls = tuple(item for item in node.controls if item is not before)
-            del before.uses[use]
+            before.remove_use(node, CONTROL)
 
     def replace_uses(
         self, old: Output | Node, new: Output | Node, *, except_: Iterable[Node] = ()

@@ -69,6 +69,9 @@ class Use(NamedTuple):
 
 
 CONTROL = -1
+# a tuple of few, which takes a quarter of the memory of a dictionary, or the keys of many
+Uses = tuple[Use, ...] | dict[Use, None]
+_FEW_USES: Final = 8
 
 # the constructor of a NamedTuple takes four times as long
 make_pair: Final[Any] = tuple.__new__
@@ -78,7 +81,8 @@ class Node(Displayed):
     """One operation. Edges are changed through the Graph only, attributes by `Graph.set_attr`.
 
     Nodes with equal attributes may share the dictionary, which is replaced, never modified.
-    `origin` is the content of the file beyond these fields; only serde reads it.
+    `origin` is the content of the file beyond these fields; only serde reads it. `uses` are in
+    order of creation.
     """
 
     __slots__ = ("attrs", "controls", "device", "inputs", "name", "op", "origin", "uses")
@@ -90,8 +94,25 @@ class Node(Displayed):
         self.controls: tuple[Node, ...] = ()
         self.attrs = attrs
         self.device = device
-        self.uses: dict[Use, None] = {}
+        self.uses: Uses = ()
         self.origin: Any = None
+
+    def add_use(self, reader: Node, slot: int) -> None:
+        """Record a use that is not recorded yet."""
+        uses, use = self.uses, make_pair(Use, (reader, slot))
+        if isinstance(uses, dict):
+            uses[use] = None
+        else:
+            uses += (use,)
+            self.uses = uses if len(uses) <= _FEW_USES else dict.fromkeys(uses)
+
+    def remove_use(self, reader: Node, slot: int) -> None:
+        """Remove a use."""
+        uses, use = self.uses, make_pair(Use, (reader, slot))
+        if isinstance(uses, dict):
+            del uses[use]
+        else:
+            self.uses = tuple([other for other in uses if other != use])
 
     def output(self, port: int = 0) -> Output:
         """One output of this node."""

@@ -62,6 +62,7 @@ class GraphState:
         self.nodes = dict(graph.nodes)
         # a list per field takes half the memory of a tuple per node
         self.fields = {name: [*map(attrgetter(name), graph)] for name in _EDITED_FIELDS}
+        # of few readers it is the same tuple
         self.uses = [tuple(node.uses) for node in graph]
         self.functions = dict(graph.functions)
         self.gradient_functions = dict(graph.gradient_functions)
@@ -74,7 +75,9 @@ class GraphState:
             for node, value in zip(self.nodes.values(), values, strict=True):
                 setattr(node, name, value)
         for node, uses in zip(self.nodes.values(), self.uses, strict=True):
-            node.uses = dict.fromkeys(uses)
+            node.uses = ()
+            for reader, slot in uses:
+                node.add_use(reader, slot)
         graph.nodes = self.nodes
         graph.functions = self.functions
         graph.gradient_functions = self.gradient_functions

@@ -289,7 +289,7 @@ def test_a_node_is_inserted_between_a_tensor_and_its_readers(graph: Graph) -> No
     assert [tensor.name for tensor in node.inputs] == ["s:1", "x:0"]
     assert [tensor.name for tensor in product.inputs] == ["s:0", "s/AddV2:0"]
     other = graph.insert_after(switch.output(1), "Neg", name="n/g", device="", except_=[node])
-    assert (other.name, other.device, other.uses) == ("n/g", "", {})
+    assert (other.name, other.device, *other.uses) == ("n/g", "")
     with pytest.raises(InvalidInput, match="MatMul expects bool"):
         graph.insert_after(graph["x"], "MatMul", graph["x"], transpose_b="yes")
     assert len(graph) == 8
