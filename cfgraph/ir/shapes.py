@@ -79,6 +79,8 @@ class Shape:
         """The most specific shape that covers both: sizes that differ become unknown."""
         if self.dims is None or other.dims is None or len(self.dims) != len(other.dims):
             return UNKNOWN_SHAPE
+        if self.dims == other.dims:
+            return Shape(self.dims) if self.names else self
         return Shape(a if a == b else None for a, b in zip(self.dims, other.dims, strict=True))
 
     def broadcast(self, other: Shape) -> Shape:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.node import make_pair, split_tensor_name
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, RECV, SWITCH, Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ir.traversal import reachable
@@ -240,7 +240,7 @@ class _ShapePropagation:
         self.shapes[node], values = self._infer(node)
         for port, value in enumerate(values):
             if value is not None:
-                self.values[Output(node, port)] = value
+                self.values[make_pair(Output, (node, port))] = value
         readers = [use[0] for use in node.uses if use[1] >= 0]
         if self.receivers:
             readers += [reader for reader, _ in self.receivers.get(node, ())]
@@ -261,25 +261,39 @@ class _ShapePropagation:
         """Infer the outputs of a node again, generalize the previous result, and queue readers."""
         before = self.shapes[node]
         shapes, values = self._infer(node)
-        shapes = [a if a == b else a.generalize(b) for a, b in zip(before, shapes, strict=True)]
-        ports = {port for port, shape in enumerate(shapes) if shape != before[port]}
-        self.shapes[node] = shapes
-        for port in range(len(shapes)):
-            output = Output(node, port)
-            old = self.values.get(output)
-            new = join_values(old, values[port] if values else None)
-            if not same_value(old, new):
+        ports = self._generalize_values(node, values) if self.values else set[int]()
+        for port, (old, new) in enumerate(zip(before, shapes, strict=True)):
+            if old is new or old == new:
+                continue
+            general = old.generalize(new)
+            if general != old:
                 ports.add(port)
-                if new is None:
-                    self.values.pop(output, None)
-                else:
-                    self.values[output] = new
+                self.shapes[node] = [*self.shapes[node][:port], general, *before[port + 1 :]]
+        if not ports:
+            return
         for reader, slot in node.uses:
             if slot >= 0 and self.waiting[reader] <= 0 and reader.inputs[slot].port in ports:
                 self._look_later(reader)
         for reader, port in self.receivers.get(node, ()):
             if port in ports:
                 self._look_later(reader)
+
+    def _generalize_values(self, node: Node, values: Sequence[StaticValue]) -> set[int]:
+        """Join the values of a node with the previous ones; returns the ports that changed."""
+        ports = set[int]()
+        for port in range(len(self.shapes[node])):
+            output = make_pair(Output, (node, port))
+            old = self.values.get(output)
+            if old is None:
+                continue
+            new = join_values(old, values[port] if values else None)
+            if not same_value(old, new):
+                ports.add(port)
+                if new is None:
+                    del self.values[output]
+                else:
+                    self.values[output] = new
+        return ports
 
     def _look_later(self, node: Node) -> None:
         """Queue a node for another visit, unless it is queued or was never visited."""
@@ -299,7 +313,13 @@ class _ShapePropagation:
         count = node.assumed_output_count if facts.count is None else facts.count
         if facts.role is MERGE:
             return self._merge(node, count)
-        have, sources = self.shapes, self._inputs(node) if self.received else node.inputs
+        is_received = bool(self.received) and node in self.received
+        have, sources = self.shapes, self._inputs(node) if is_received else node.inputs
+        if facts.role is LOOP_COND:
+            return [SCALAR_SHAPE] * count, [self.values.get(item) for item in sources[:1]] * count
+        if sources and (facts.forwards or is_received):
+            source = sources[-1 if is_received else 0]
+            return [self._shape(source)] * count, [self.values.get(source)] * count
         inputs = tuple(
             [
                 have[source][port] if port < len(have[source]) else UNKNOWN_SHAPE
@@ -307,11 +327,6 @@ class _ShapePropagation:
             ]
         )
         values = [self.values.get(item) for item in sources]
-        if facts.role is LOOP_COND:
-            return [SCALAR_SHAPE] * count, values[:1] * count
-        if inputs and (facts.forwards or node in self.received):
-            source = -1 if node in self.received else 0
-            return [inputs[source]] * count, [values[source]] * count
         try:
             shapes = _shapes_of(facts.op, node, inputs, values, count)
         except ShapeError as error:

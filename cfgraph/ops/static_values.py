@@ -54,7 +54,9 @@ def join_values(first: StaticValue, second: StaticValue) -> StaticValue:
     a, b = decode_value(first), decode_value(second)
     if a is None or b is None or a.array.shape != b.array.shape or a.array.dtype != b.array.dtype:
         return None
-    same = np.asarray(a.array == b.array) & _known_mask(a) & _known_mask(b)
+    same = np.asarray(a.array == b.array)
+    if a.known is not None or b.known is not None:
+        same = same & _known_mask(a) & _known_mask(b)
     if same.all():
         return a
     partial = a.array.dtype.kind in "iu" and a.array.ndim == 1 and same.size <= _LARGEST_PARTIAL
@@ -66,9 +68,11 @@ def same_value(first: StaticValue, second: StaticValue) -> bool:
     if first is second or first is None or second is None:
         return first is second
     a, b = decode_value(first), decode_value(second)
-    if a is None or b is None:
-        return False
-    return np.array_equal(_known_mask(a), _known_mask(b)) and np.array_equal(a.array, b.array)
+    if a is b or a is None or b is None:
+        return a is b
+    is_whole = a.known is None and b.known is None
+    same_elements = is_whole or np.array_equal(_known_mask(a), _known_mask(b))
+    return same_elements and np.array_equal(a.array, b.array)
 
 
 def _known_mask(value: PartialArray) -> Any:

@@ -52,12 +52,13 @@ class EncodedTensor:
     Functions and their copies share their tensors.
     """
 
-    __slots__ = ("_digest", "_encoded", "_file", "_header", "_is_checked")
+    __slots__ = ("_digest", "_encoded", "_file", "_header", "_is_checked", "_shape")
 
     def __init__(self, proto: Any) -> None:
         self._encoded: Any = proto
         self._file = file_of(proto)
         self._header: TensorHeader | None = None
+        self._shape: Shape | None = None
         self._digest: bytes | None = None
         self._is_checked = False
 
@@ -80,7 +81,9 @@ class EncodedTensor:
 
     def shape(self) -> Shape:
         """The shape as declared."""
-        return decode_shape(self.proto.tensor_shape)
+        if self._shape is None:
+            self._shape = decode_shape(self.proto.tensor_shape)
+        return self._shape
 
     def array(self) -> Any:
         """The content. Raises InvalidInput if it contradicts dtype or shape."""
