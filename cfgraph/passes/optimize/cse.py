@@ -29,11 +29,12 @@ def cse(context: RewriteContext) -> None:
     """Replace nodes by earlier ones that compute the same."""
     known: dict[Hashable, Node] = {}
     merged: dict[Node, Node] = {}
+    attributes = _AttributeKeys()
     for node in context.nodes():
         check_deadline()
         if not _is_candidate(node):
             continue
-        key = _expression(node, merged)
+        key = _expression(node, merged, attributes)
         first = known.setdefault(key, node)
         if first is node:
             continue
@@ -59,14 +60,28 @@ def _is_candidate(node: Node) -> bool:
     return bool(types) and all(t.kind not in ("variant", "resource") for t in types or ())
 
 
-def _expression(node: Node, merged: Mapping[Node, Node]) -> Hashable:
+class _AttributeKeys:
+    """Keys that are equal for equal attributes; nodes share dictionaries of these."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Mapping[str, Any], Hashable]] = {}
+
+    def key(self, attrs: Mapping[str, Any]) -> Hashable:
+        """The key of attributes, which are kept, so that no others have their identity."""
+        known = self._known.get(id(attrs))
+        if known is None:
+            key = frozenset((name, _hashable(value)) for name, value in attrs.items())
+            known = self._known[id(attrs)] = attrs, key
+        return known[1]
+
+
+def _expression(node: Node, merged: Mapping[Node, Node], attributes: _AttributeKeys) -> Hashable:
     """A key that is equal for nodes that compute the same."""
     inputs = [(id(item.node), item.port) for item in node.inputs]
     if _commutes(node):
         inputs.sort()
-    attrs = frozenset((key, _hashable(value)) for key, value in node.attrs.items())
-    controls = frozenset(id(_remaining(control, merged)) for control in node.controls)
-    return node.op, tuple(inputs), controls, node.device, attrs
+    controls = frozenset([id(_remaining(control, merged)) for control in node.controls])
+    return node.op, tuple(inputs), controls, node.device, attributes.key(node.attrs)
 
 
 def _commutes(node: Node) -> bool:
@@ -76,9 +91,9 @@ def _commutes(node: Node) -> bool:
     multiplication and addition.
     """
     op = lookup(node.op)
-    types = [item.dtype for item in node.inputs]
-    is_complex = any(dtype is not None and dtype.is_complex for dtype in types)
-    return op is not None and op.algebra.commutes and len(types) == 2 and not is_complex
+    if op is None or not op.algebra.commutes or len(node.inputs) != 2:
+        return False
+    return not any(item.dtype is not None and item.dtype.is_complex for item in node.inputs)
 
 
 def _hashable(value: Any) -> Hashable:

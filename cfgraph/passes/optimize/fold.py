@@ -23,6 +23,7 @@ from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import Const, Identity
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
+from cfgraph.ops.shape_inference import StaticShapes
 from cfgraph.ops.static_values import run_kernel
 from cfgraph.passes.optimize.arithmetic import equal_tensor
 from cfgraph.passes.optimize.rewriting import (
@@ -85,10 +86,11 @@ def _shape_outputs(context: RewriteContext, node: Node) -> Folded | None:
 
 def _computed_outputs(context: RewriteContext, node: Node) -> Folded | None:
     """The outputs of a node whose inputs are constants, and their guards."""
-    sizes = [_byte_count(context, tensor) for tensor in node.inputs]
-    if any(size is None or size > _MAX_CONSTANT_BYTES for size in sizes):
+    shapes = context.shapes  # before the first edit of the round
+    if not all(map(_constant_path, node.inputs)):
         return None
-    if not all(_constant_path(tensor) for tensor in node.inputs):
+    sizes = [_byte_count(shapes, tensor) for tensor in node.inputs]
+    if any(size is None or size > _MAX_CONSTANT_BYTES for size in sizes):
         return None
     if _is_copy(context, node):
         return None
@@ -97,7 +99,7 @@ def _computed_outputs(context: RewriteContext, node: Node) -> Folded | None:
     replaced = sum(size or 0 for tensor, size in ends if len(tensor.node.uses) == 1)
     limit = max(_MAX_RESULT_BYTES, replaced)
     count = node.output_count or 0
-    results = [_byte_count(context, node.output(port)) for port in range(count)]
+    results = [_byte_count(shapes, node.output(port)) for port in range(count)]
     if not results or any(size is None or size > limit for size in results):
         return None
     known = [known_value(context, tensor) for tensor in node.inputs]
@@ -155,8 +157,8 @@ def known_value(
     return KnownValue(value.array if content else None, tuple(dict.fromkeys(guards)))
 
 
-def _byte_count(context: RewriteContext, tensor: Output) -> int | None:
-    dtype, elements = tensor.dtype, context.shapes[tensor].elements
+def _byte_count(shapes: StaticShapes, tensor: Output) -> int | None:
+    dtype, elements = tensor.dtype, shapes[tensor].elements
     if dtype is None or dtype.is_handle or dtype.kind in ("variant", "resource"):
         return None
     return None if elements is None else elements * max(dtype.numpy.itemsize, 1)

@@ -18,6 +18,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.colocation import COLOCATION_ATTR, colocated_names
 from cfgraph.ir.functions import CUSTOM_GRADIENT_ATTR, Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import output_dtype
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ir.traversal import downstream
@@ -174,8 +175,9 @@ class RewriteContext:
         """The nodes at the start of the round that still exist and may be rewritten, in
         topological order.
         """
+        graph, frozen = self.graph, self.frozen
         for node in self.frames.order:
-            if self.graph.nodes.get(node.name) is node and node not in self.frozen:
+            if graph.nodes.get(node.name) is node and node not in frozen:
                 yield node
 
     # -- conditions ------------------------------------------------------------------------------
@@ -363,11 +365,15 @@ def is_function_of_inputs(node: Node) -> bool:
         return False
     if node.attrs.get(CUSTOM_GRADIENT_ATTR):
         return False
-    inputs = [tensor.dtype for tensor in node.inputs]
-    if not all(dtype is not None and not dtype.is_ref for dtype in inputs):
-        return False
-    outputs = [tensor.dtype for tensor in node.outputs]
-    return not any(dtype is not None and dtype.is_ref for dtype in outputs)
+    for source, port in node.inputs:
+        dtype = output_dtype(source.op, source.attrs, port)
+        if dtype is None or dtype.is_ref:
+            return False
+    for port in range(node.output_count or 0):
+        dtype = output_dtype(node.op, node.attrs, port)
+        if dtype is not None and dtype.is_ref:
+            return False
+    return True
 
 
 def inherited_annotations(node: Node, port: int = 0) -> dict[str, Any]:
