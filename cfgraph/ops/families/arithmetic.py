@@ -356,8 +356,9 @@ def _add_pair(x: Any, y: Any) -> Any:
 
 def _sum_inputs(*values: Any) -> Any:
     shape = values[0].shape
-    if any(value.shape != shape for value in values):
-        _shape_mismatch(values)
+    for value in values:
+        if value.shape != shape:
+            _shape_mismatch(values)
     total = values[0] + values[1] if len(values) > 1 else values[0]
     for value in values[2:]:
         total += value

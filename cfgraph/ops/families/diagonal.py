@@ -14,6 +14,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.limits import reserve_array
+from cfgraph.ops.kernels.array_namespace import filled
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import (
@@ -160,10 +161,19 @@ class DiagonalBand(NamedTuple):
 
 def band_from_input(k: Any, rows: int, columns: int) -> DiagonalBand:
     """The band that input `k` specifies. Raises OpError if it exceeds the matrix."""
-    ends = k.reshape(-1).tolist()
-    if k.ndim > 1 or not 1 <= len(ends) <= 2:
+    if k.ndim > 1 or not 1 <= k.size <= 2:
         raise OpError(f"diag_index must be a scalar or vector of one or two, got {list(k.shape)}")
-    low, high = ends[0], ends[-1]
+    return _checked_band(*_band_ends(k), rows, columns)
+
+
+def _band_ends(k: Any) -> tuple[int, int]:
+    """The numbers of the lowest and the highest diagonal."""
+    ends = k.reshape(-1).tolist()
+    return ends[0], ends[-1]
+
+
+@lru_cache(maxsize=64)
+def _checked_band(low: int, high: int, rows: int, columns: int) -> DiagonalBand:
     if low > high:
         raise OpError(f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}")
     for end in (low, high):
@@ -298,7 +308,7 @@ class MatrixDiag(DiagonalOp):
             band = band_of_diagonals(k, diagonal.shape, int(rows), int(columns))
             batch = diagonal.shape[: diagonal.ndim - len(band.shape)]
             reserve_array((*batch, band.rows, band.columns), diagonal.dtype.itemsize)
-            result = xp.full((*batch, band.rows, band.columns), padding, diagonal.dtype)
+            result = filled(xp, (*batch, band.rows, band.columns), padding, diagonal.dtype)
             return replaced_diagonals(xp, result, diagonal, band, align)
 
         return build
@@ -331,7 +341,13 @@ class MatrixDiag(DiagonalOp):
 
 def band_of_diagonals(k: Any, diagonals: Sequence[Any], rows: int, columns: int) -> DiagonalBand:
     """The band that packed diagonals of this shape form; a size of -1 means the minimum."""
-    low, *_, high = k.reshape(-1).tolist() * 2
+    return _unpacked_band(*_band_ends(k), tuple(diagonals), rows, columns)
+
+
+@lru_cache(maxsize=64)
+def _unpacked_band(
+    low: int, high: int, diagonals: tuple[Any, ...], rows: int, columns: int
+) -> DiagonalBand:
     if low > high:
         raise OpError(f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}")
     count, length = high - low + 1, diagonals[-1]

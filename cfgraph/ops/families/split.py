@@ -202,8 +202,8 @@ class Unpack(Op):
             if value.shape[axis] != num:
                 message = f"Input shape axis {axis} must equal {num}, got shape {list(value.shape)}"
                 raise OpError(message)
-            if rank == 1 and not is_object:
-                return as_outputs(list(value))
+            if axis in (0, -rank) and not is_object:
+                return as_outputs(tuple(value))
             before = (slice(None),) * (axis % rank)
             if is_object:
                 return as_outputs(

@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.constants import Const
-from cfgraph.ops.kernels.array_namespace import defer_check, updated_at
+from cfgraph.ops.kernels.array_namespace import defer_check, filled, updated_at
 from cfgraph.ops.kernels.variant_math import unwrap_scalar_object
 from cfgraph.ops.opdef.batching import BatchBuilder
 from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing, SideEffects
@@ -324,7 +324,7 @@ class StridedSliceGrad(Op):
                 raise OpError(f"shape must be 1-D, got shape {list(shape.shape)}")
             sizes = tuple(shape.tolist())
             reserve_array(sizes, dtype.numpy.itemsize)
-            zeros = xp.full(sizes, fill, dtype.numpy)
+            zeros = filled(xp, sizes, fill, dtype.numpy)
             return _update_slice(zeros, index(begin, end, strides), dy, "dy")
 
         return strided_slice_grad

@@ -378,5 +378,17 @@ def collected_checks(earlier: Sequence[Any] = ()) -> Iterator[list[Any]]:
 def is_finite(*arrays: Any) -> bool:
     """True if all numbers of NumPy arrays are finite."""
     # the sum of their squares is not finite if one of them is not, and takes half the time
-    flat = [array.reshape(-1) for array in arrays]
-    return all(np.isfinite(x.dot(x)) or np.isfinite(x).all() for x in flat)
+    for array in arrays:
+        flat = array.reshape(-1)
+        if not (np.isfinite(flat.dot(flat)) or np.isfinite(flat).all()):
+            return False
+    return True
+
+
+def filled(xp: ModuleType, sizes: tuple[int, ...], value: Any, dtype: Any) -> Any:
+    """A new array of one value, which NumPy's own function makes in four times the time."""
+    if xp is not np:
+        return xp.full(sizes, value, dtype)
+    array = np.empty(sizes, dtype)
+    array[...] = value
+    return array
