@@ -88,6 +88,14 @@ def test_a_matrix_without_a_cholesky_factor_becomes_nan_and_spares_the_others() 
     np.testing.assert_allclose(factors[1] @ factors[1].T, matrices[1])
 
 
+@pytest.mark.parametrize("op", ["Svd", "XlaSvd"])
+def test_singular_values_of_a_matrix_with_infinity_are_nan(op: str) -> None:
+    matrices = np.array([[[1, np.inf, 2], [3, 4, 5]], [[4, 0, 0], [0, 3, 0]]], np.float64)
+    values, *vectors = bound(op, "float64")(matrices)
+    assert all(np.isnan(part[0]).all() for part in (values, *vectors))
+    np.testing.assert_array_equal(values[1], [4, 3])
+
+
 @pytest.mark.parametrize("op", ["SigmoidGrad", "TanhGrad", "SqrtGrad", "ReciprocalGrad"])
 def test_a_gradient_from_a_result_has_the_shape_of_the_result(op: str) -> None:
     kernel = bound(op, "float32", "float32")

@@ -452,6 +452,8 @@ class XlaSvd(MatrixOp):
         _require_inexact(a)
         return Svd.kernel(xp, True, True, a)
 
+    nonfinite = staticmethod(lambda xp, a: Svd.nonfinite(xp, True, True, a))
+
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, rows, columns = matrix_dims(context.inputs[0])
