@@ -479,6 +479,11 @@ def assert_agrees(item: Case, theirs: list[Any] | Exception) -> None:
     assert not isinstance(theirs, Exception), f"TensorFlow refuses this: {theirs}"
     ours = run_ours(item)
     assert len(ours) == len(theirs)
+    assert_outputs_agree(item, ours, theirs)
+
+
+def assert_outputs_agree(item: Case, ours: list[Any], theirs: list[Any]) -> None:
+    """All outputs agree, as the case compares them."""
     if callable(item.compare):
         parameters = len(inspect.signature(item.compare).parameters)
         item.compare(*(ours, theirs, item.inputs)[:parameters])

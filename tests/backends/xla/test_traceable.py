@@ -13,7 +13,7 @@ from cfgraph.ir import registry
 from cfgraph.ops.families.convolution import Conv2D
 from cfgraph.ops.opdef.op import Op, lookup
 from tests.ops import harness
-from tests.ops.harness import Case, assert_same, node_of, run_ours
+from tests.ops.harness import Case, assert_outputs_agree, node_of, run_ours
 from tests.ops.test_ops import check
 from tests.sampled import sampled
 
@@ -149,9 +149,7 @@ def test_a_traceable_kernel_compiles_to_the_same(name: str) -> None:
     assert op is not None
 
     def alike(item: Case) -> None:
-        ours = run_ours(item)
-        for compiled, value in zip(traced(op, item), ours, strict=True):
-            assert_same(item, np.asarray(compiled), value)
+        assert_outputs_agree(item, [*map(np.asarray, traced(op, item))], run_ours(item))
 
     check(representatives()[name], alike)
 
