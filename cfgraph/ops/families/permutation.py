@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError, vector_shape
+from cfgraph.ops.kernels.array_namespace import defer_check
 from cfgraph.ops.opdef.batching import BatchBuilder, along_axes
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, gradient_from_inputs
@@ -226,12 +227,15 @@ class ReverseSequence(SameShape):
     @staticmethod
     def kernel(xp: ModuleType, seq_dim: int, batch_dim: int, /, value: Any, lengths: Any) -> Any:
         _check_sequences(value, lengths, seq_dim, batch_dim)
+        limit = value.shape[seq_dim]
         if xp is np:
-            _check_lengths(lengths, value.shape[seq_dim])
+            _check_lengths(lengths, limit)
+        else:
+            defer_check(lambda: (lengths >= 0) & (lengths <= limit))
         rank = value.ndim
         seq_shape, batch_shape = [1] * rank, [1] * rank
-        seq_shape[seq_dim], batch_shape[batch_dim] = value.shape[seq_dim], value.shape[batch_dim]
-        positions = xp.arange(value.shape[seq_dim]).reshape(seq_shape)
+        seq_shape[seq_dim], batch_shape[batch_dim] = limit, value.shape[batch_dim]
+        positions = xp.arange(limit).reshape(seq_shape)
         counts = lengths.reshape(batch_shape)
         return xp.take_along_axis(
             value, xp.where(positions < counts, counts - 1 - positions, positions), axis=seq_dim

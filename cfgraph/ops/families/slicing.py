@@ -187,6 +187,7 @@ class XlaDynamicUpdateSlice(Op):
 
 def _traced_window(xp: ModuleType, x: Any, starts: Any, sizes: Sequence[int]) -> Any:
     """The window as an index array per axis: jax knows no start that is computed."""
+    clamped_window(x, np.zeros(starts.shape, np.int64), sizes)  # raises for one that does not fit
     axes = [
         xp.clip(starts[axis], 0, dim - size) + xp.arange(size)
         for axis, (size, dim) in enumerate(zip(sizes, x.shape, strict=True))

@@ -195,7 +195,7 @@ class StridedSlice(Op):
 
         def traced_slice(value: Any, begin: Any, end: Any, strides: Any) -> Any:
             if isinstance(begin, np.ndarray) and isinstance(end, np.ndarray):
-                return strided_slice(value, begin, end, strides)
+                return _sliced(value, index(begin, end, strides))
             if not masks.selects_elements(strides.size):
                 raise OpError("begin and end of a traced slice must be constant")
             return value[masks.traced_index(xp, begin, strides, value.shape)]
@@ -231,6 +231,17 @@ class StridedSlice(Op):
         sizes = g.shape(x, begin.dtype or dtypes.int32)
         dx = g.StridedSliceGrad(sizes, begin, end, strides, dz, **_slice_masks(node))
         return dx, None, None, None
+
+
+def _sliced(value: Any, index: tuple[Any, ...]) -> Any:
+    """The slice of a value. Raises OpError for an index out of bounds."""
+    full_index = index if Ellipsis in index else (*index, ...)
+    try:
+        if hasattr(value, "at"):  # jax would move the index to the next element
+            np.broadcast_to(np.False_, value.shape)[full_index]
+        return value[full_index]
+    except IndexError:
+        raise OpError(_out_of_bounds(value, index)) from None
 
 
 def _out_of_bounds(value: Any, index: tuple[Any, ...]) -> str:
@@ -338,10 +349,7 @@ class StridedSliceGrad(Op):
 
 def _update_slice(target: Any, index: tuple[Any, ...], piece: Any, name: str) -> Any:
     index = index if Ellipsis in index else (*index, ...)
-    try:
-        expected = target[index].shape
-    except IndexError:
-        raise OpError(_out_of_bounds(target, index)) from None
+    expected = _sliced(target, index).shape
     if piece.shape != expected:
         raise OpError(f"shape of {name} was {list(piece.shape)} instead of {list(expected)}")
     return updated_at(target, index, piece)
@@ -353,10 +361,7 @@ def updated_slice(xp: ModuleType, target: Any, index: tuple[Any, ...], value: An
     Raises OpError if the slice does not exist or the value does not fit.
     """
     full_index = index if Ellipsis in index else (*index, ...)
-    try:
-        expected = target[full_index].shape
-    except IndexError:
-        raise OpError(_out_of_bounds(target, index)) from None
+    expected = _sliced(target, index).shape
     if 0 in expected:
         return target
     if value.shape != expected:

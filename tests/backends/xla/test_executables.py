@@ -17,7 +17,7 @@ from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.op import lookup
 from tests.backends.xla.test_traceable import representatives
-from tests.ops.harness import Case, case, node_of
+from tests.ops.harness import Case, all_cases, case, node_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*[cC]ast")
 pytest.importorskip("jax", reason="needs the extra `xla`")
@@ -272,3 +272,31 @@ def test_elements_of_less_than_a_byte_pass_to_and_from_an_executable(name: str) 
     for one, other in zip(found, wanted, strict=True):
         _require_alike(name, one.astype(np.float32), other.astype(np.float32))
         assert one.dtype == other.dtype
+
+
+def _refused(*ops: str) -> list[Case]:
+    """Inputs that TensorFlow refuses, and so does NumPy's kernel."""
+    cases = [item for item in all_cases() if item.op in ops and item.error]
+    return [item for item in cases if all(array.dtype != object for array in item.inputs)]
+
+
+BOUNDS: Final = [np.array([n], np.int32) for n in (5, 6, 1)]
+SHRINK: Final = {"shrink_axis_mask": 1}
+ROWS: Final = np.ones((3, 2), np.float32)
+REFUSED: Final = [
+    *_refused("ReverseSequence", "StridedSlice", "XlaDynamicSlice", "XlaDynamicUpdateSlice"),
+    case("StridedSliceGrad", [np.array(ROWS.shape, np.int32), *BOUNDS, ROWS[0]], SHRINK),
+    case("TensorStridedSliceUpdate", [ROWS, *BOUNDS, ROWS[0]], SHRINK),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", REFUSED, ids=lambda item: item.label)
+def test_what_the_kernel_of_numpy_refuses_is_an_error_in_an_executable(item: Case) -> None:
+    graph, feeds, fetches = graph_of(item, list(item.inputs))
+    messages = []
+    for engine in ("tokens", "xla"):
+        with pytest.raises(ExecutionError) as caught:
+            cfgraph.Session(graph, engine=engine).run(fetches, feeds)
+        messages.append(caught.value.message)
+    assert messages[0] == messages[1]
