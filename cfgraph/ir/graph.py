@@ -236,12 +236,12 @@ class Graph(Pictured):
             for slot, (original, port) in enumerate(node.inputs):
                 source = copies[original]
                 inputs.append(make_pair(Output, (source, port)))
-                source.add_use(copy, slot)
+                source.add_use(make_pair(Use, (copy, slot)))
             copy.inputs = tuple(inputs)
             if node.controls:
                 copy.controls = tuple([copies[control] for control in node.controls])
                 for control in copy.controls:
-                    control.add_use(copy, CONTROL)
+                    control.add_use(make_pair(Use, (copy, CONTROL)))
         self.edits += 1
         return copies
 
@@ -310,12 +310,12 @@ class Graph(Pictured):
             if port == CONTROL:
                 if source not in controls:
                     controls[source] = None
-                    source.add_use(node, CONTROL)
+                    source.add_use(make_pair(Use, (node, CONTROL)))
                 continue
             if controls:
                 message = f"data input {text!r} comes after control inputs"
                 faults.add(InvalidInput, message, node=node, code="CFG106")
-            source.add_use(node, len(inputs))
+            source.add_use(make_pair(Use, (node, len(inputs))))
             inputs.append(make_pair(Output, (source, port)))
         node.inputs = tuple(inputs)
         node.controls = tuple(controls)
@@ -331,10 +331,10 @@ class Graph(Pictured):
         sources = tuple(inputs)
         self.edits += 1
         for slot, old in enumerate(node.inputs):
-            old.node.remove_use(node, slot)
+            old.node.remove_use(make_pair(Use, (node, slot)))
         node.inputs = sources
         for slot, new in enumerate(sources):
-            new[0].add_use(node, slot)
+            new[0].add_use(make_pair(Use, (node, slot)))
 
     def open_inputs(self, node: Node) -> None:
         """Make the inputs of a node a list until `close_inputs`: `set_input` is constant in it."""
@@ -356,9 +356,9 @@ class Graph(Pictured):
             if not 0 <= slot < len(inputs):
                 message = f"{node.name!r} has {len(inputs)} inputs, no input {slot}"
                 raise IndexError(message)
-            inputs[slot].node.remove_use(node, slot)
+            inputs[slot].node.remove_use(make_pair(Use, (node, slot)))
             inputs[slot] = source
-            source.node.add_use(node, slot)
+            source.node.add_use(make_pair(Use, (node, slot)))
         self.edits += 1
         node.inputs = inputs if is_open else tuple(inputs)
 
@@ -367,24 +367,26 @@ class Graph(Pictured):
         sources = tuple(dict.fromkeys(controls))
         self.edits += 1
         for old in node.controls:
-            old.remove_use(node, CONTROL)
+            old.remove_use(make_pair(Use, (node, CONTROL)))
         node.controls = sources
         for new in sources:
-            new.add_use(node, CONTROL)
+            new.add_use(make_pair(Use, (node, CONTROL)))
 
     def add_control(self, node: Node, before: Node) -> None:
         """Make `node` wait for `before`."""
-        if Use(node, CONTROL) not in before.uses:
+        use = Use(node, CONTROL)
+        if use not in before.uses:
             self.edits += 1
             node.controls = (*node.controls, before)
-            before.add_use(node, CONTROL)
+            before.add_use(use)
 
     def remove_control(self, node: Node, before: Node) -> None:
         """Remove one control edge, if it is there."""
-        if Use(node, CONTROL) in before.uses:
+        use = Use(node, CONTROL)
+        if use in before.uses:
             self.edits += 1
             node.controls = tuple(item for item in node.controls if item is not before)
-            before.remove_use(node, CONTROL)
+            before.remove_use(use)
 
     def replace_uses(
         self, old: Output | Node, new: Output | Node, *, except_: Iterable[Node] = ()

@@ -97,18 +97,18 @@ class Node(Displayed):
         self.uses: Uses = ()
         self.origin: Any = None
 
-    def add_use(self, reader: Node, slot: int) -> None:
+    def add_use(self, use: Use) -> None:
         """Record a use that is not recorded yet."""
-        uses, use = self.uses, make_pair(Use, (reader, slot))
+        uses = self.uses
         if isinstance(uses, dict):
             uses[use] = None
         else:
             uses += (use,)
             self.uses = uses if len(uses) <= _FEW_USES else dict.fromkeys(uses)
 
-    def remove_use(self, reader: Node, slot: int) -> None:
+    def remove_use(self, use: Use) -> None:
         """Remove a use."""
-        uses, use = self.uses, make_pair(Use, (reader, slot))
+        uses = self.uses
         if isinstance(uses, dict):
             del uses[use]
         else:

@@ -76,8 +76,8 @@ class GraphState:
                 setattr(node, name, value)
         for node, uses in zip(self.nodes.values(), self.uses, strict=True):
             node.uses = ()
-            for reader, slot in uses:
-                node.add_use(reader, slot)
+            for use in uses:
+                node.add_use(use)
         graph.nodes = self.nodes
         graph.functions = self.functions
         graph.gradient_functions = self.gradient_functions
