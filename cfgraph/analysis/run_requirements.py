@@ -35,6 +35,7 @@ class RunRequirements:
             for key in _needs(node, effects):
                 bit = 1 << numbers.setdefault(key, len(numbers))
                 marked[node] = marked.get(node, 0) | bit
+        self._has_needs = bool(marked)
         self._upstream = _propagate_bits(order, marked) if marked else {}
         self._required: dict[Node, int] = {}
         for node in reversed(order if marked else ()):
@@ -43,6 +44,10 @@ class RunRequirements:
                 # the reader of a back edge comes later
                 bits = reduce(and_, [self._required.get(use.node, bits) for use in node.uses])
             self._required[node] = bits
+
+    def __bool__(self) -> bool:
+        """True if a node needs an effect or a variable."""
+        return self._has_needs
 
     def __getitem__(self, node: Node) -> int:
         return self._required.get(node, 0)

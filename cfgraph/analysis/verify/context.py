@@ -189,12 +189,9 @@ def _expand(
         if run is None:
             return None
         runs.append(run)
-    row = TypeRuns(runs)
-    return (
-        row
-        if len(row) > _MAX_EXPANDED
-        else tuple(t for types, count in runs for t in types * count)
-    )
+    if sum([len(types) * count for types, count in runs]) > _MAX_EXPANDED:
+        return TypeRuns(runs)
+    return tuple([dtype for types, count in runs for dtype in types * count])
 
 
 def arg_types(signature: Signature, arg: ArgDef, attrs: Mapping[str, Any]) -> TypeRun | None:

@@ -167,9 +167,12 @@ class Functionalizer:
         return name
 
     def _is_used(self, name: str) -> bool:
-        used = self._used_names, self.graph.functions.keys(), self.graph.nodes.keys()
         names = [name, *[f"{name}_{suffix}" for suffix in _SUFFIXES]]
-        return not all(known.isdisjoint(names) for known in used)
+        return not (
+            self._used_names.isdisjoint(names)
+            and self.graph.functions.keys().isdisjoint(names)
+            and self.graph.nodes.keys().isdisjoint(names)
+        )
 
     def nesting_in(self, nodes: Iterable[Node]) -> int:
         """Return the depth of the calls among nodes. Raises RegionRejected if too deep."""
@@ -450,6 +453,8 @@ class _AnalysisRound:
 
     def _needs_more_than_it_reads(self, region: ConditionalRegion, cone: RegionCone) -> bool:
         """Return true if a call waits for effects or variables that its predicate does not."""
+        if not self._requirements:
+            return False
         waited = (*cone.controls, *region.unread_effects(self.graph, cone))
         needs = self._requirements.upstream
         return bool(needs(waited) & ~needs([region.selector.tensor.node]))
