@@ -209,7 +209,7 @@ class MatrixDiagPart(DiagonalOp):
         check_matrix_rank(value)
         band = band_from_input(k, *value.shape[-2:])
         if band.low == band.high:
-            diagonal = xp.diagonal(value, band.low, -2, -1)
+            diagonal = value.diagonal(band.low, -2, -1)
             return diagonal.copy() if xp is np else diagonal
         rows, columns, used = band.indices(alignment)
         diagonals = value[..., rows, columns]
@@ -244,8 +244,8 @@ def replaced_diagonals(
     """Matrices with a band of packed diagonals; arrays of NumPy are changed, by rows in memory."""
     if xp is np and band.low == band.high:
         cells = matrices.reshape((*matrices.shape[:-2], band.rows * band.columns))
-        first = max(band.low, -band.low * band.columns)
-        cells[..., first :: band.columns + 1][..., : band.length] = diagonal
+        first, step = max(band.low, -band.low * band.columns), band.columns + 1
+        cells[..., first : first + band.length * step : step] = diagonal
         return matrices
     rows, columns, used = band.indices(align)
     if xp is np:

@@ -156,16 +156,18 @@ def _substituted_by_lapack(matrix: Any, rhs: Any, *, lower: bool, adjoint: bool)
     if matrix.shape[:-2] != rhs.shape[:-2] or not (rhs.size and is_finite(matrix, rhs)):
         return None
     solve = getattr(lapack(), _LETTERS[matrix.dtype.char] + "trtrs")
-    is_conjugated = adjoint and matrix.dtype.kind == "c"
+    if adjoint and matrix.dtype.kind == "c":
+        orders = lower, 2
+    else:  # the rows in memory are the columns that LAPACK expects
+        matrix, orders = matrix.swapaxes(-1, -2), (not lower, not adjoint)
+    if rhs.ndim == 2:
+        solution, zero = solve(matrix, rhs, *orders)
+        return None if zero else np.ascontiguousarray(solution)
     result = np.empty(rhs.shape, rhs.dtype)
-    for batch in np.ndindex(rhs.shape[:-2]) if rhs.ndim > 2 else ((),):
-        if is_conjugated:
-            solution, zero = solve(matrix[batch], rhs[batch], lower, 2)
-        else:  # the rows in memory are the columns that LAPACK expects
-            solution, zero = solve(matrix[batch].T, rhs[batch], not lower, not adjoint)
+    for batch in np.ndindex(rhs.shape[:-2]):
+        result[batch], zero = solve(matrix[batch], rhs[batch], *orders)
         if zero:
             return None
-        result[batch] = solution
     return result
 
 

@@ -6,6 +6,7 @@ traced.
 
 from __future__ import annotations
 
+import cmath
 import importlib
 import math
 import operator
@@ -387,7 +388,7 @@ def is_finite(*arrays: Any) -> bool:
     # the sum of their squares is not finite if one of them is not, and takes half the time
     for array in arrays:
         flat = array.reshape(-1)
-        if not (np.isfinite(flat.dot(flat)) or np.isfinite(flat).all()):
+        if not (cmath.isfinite(flat.dot(flat)) or np.isfinite(flat).all()):
             return False
     return True
 
