@@ -113,3 +113,26 @@ def test_an_observer_of_one_node_gets_all_of_its_events(node: str, pred: bool) -
         event._replace(start_ns=0, end_ns=0) for event in events[1]
     ]
     assert len(recorder.events) == len(events[0]) > 0
+
+
+def _nested_loops(builder: cfgraph.Builder, limit: Any, depth: int) -> Any:
+    """Loops inside of each other, of which the outermost has a limit."""
+
+    def body(i: Any) -> Any:
+        inner = _nested_loops(builder, builder.const(2), depth - 1) if depth > 1 else i
+        return builder.AddV2(builder.AddV2(i, 1), builder.Mul(inner, 0))
+
+    start = builder.const(0)
+    return builder.while_loop(lambda i: builder.Less(i, limit), body, [start])[0]
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_a_dead_fetch_of_nested_loops_names_the_loop_that_did_not_run(depth: int) -> None:
+    builder = cfgraph.Builder()
+    _nested_loops(builder, builder.placeholder("n", "int32", []), depth)
+    cfgraph.lower(builder.graph)
+    exits = [node.name for node in builder.graph if node.op == "Exit"]
+    innermost = max(exits, key=len)
+    with pytest.raises(CfgraphError, match="was live in no iteration of 'while'") as caught:
+        cfgraph.Session(builder.graph).run(innermost, {"n": 0})
+    assert (caught.value.code, caught.value.node) == ("CFG702", innermost)

@@ -294,7 +294,7 @@ class _DeadnessTracer:
                 entered = [
                     enter
                     for enter in self.state.enters(plan.frame)
-                    if self.current.got_dead_token(enter)
+                    if enter.frame is not self.current.frame or self.current.got_dead_token(enter)
                 ]
                 if not entered:
                     return f"{output.node.name!r} was live in no iteration of {plan.frame.name!r}"
