@@ -142,7 +142,7 @@ def _filling_text(found: Sequence[TableContents], saved: SavedModelSummary | Non
 
 def _print_parts(out: Page, section: _Section, parts: Partitions, full: bool) -> None:
     section("devices", partitions_table(parts))
-    section("messages", routes_table(parts))
+    section("messages", routes_table(parts.routes))
     if parts.tensors:
         section("sent tensors", sent_tensors_table(parts))
     for device, names in parts.missing.items():

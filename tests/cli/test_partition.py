@@ -64,6 +64,20 @@ def test_stderr_says_what_each_device_has_and_sends(command: Any, counter: Path)
     assert ["gpu:0", "cpu:0", "/while/while_context", "1", "4"] in table(err, "from")
 
 
+def test_messages_of_many_loops_are_counted(command: Any, tmp_path: Path) -> None:
+    lines = [
+        f'e{i} = Enter(x) {{frame_name="f{i}"}}\nm{i} = Merge(e{i}, n{i})\n'
+        f"l{i} = Less(m{i}, m{i})\nc{i} = LoopCond(l{i})\ns{i} = Switch(m{i}, c{i})\n"
+        f"a{i} = Neg(s{i}:1)\nn{i} = NextIteration(a{i})\nr{i} = Exit(s{i}:0)\n"
+        for i in range(30)
+    ]
+    graph = tmp_path / "loops.graph"
+    graph.write_text("x = Placeholder() {dtype=float32, shape=[]}\n" + "".join(lines))
+    places = "--place", "*=cpu:0", "--place", "a*=gpu:0"
+    done = command("partition", graph, "--devices", "cpu:0,gpu:0", *places)
+    assert (done.code, "and 20 more; --json lists them" in done.err) == (0, True), done.err
+
+
 def test_quiet_says_nothing(command: Any, counter: Path) -> None:
     assert cut(command, counter, "-q").err == ""
 

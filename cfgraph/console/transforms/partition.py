@@ -24,6 +24,7 @@ from cfgraph.passes.place.rules import combined_rules
 from cfgraph.reports import Count, DocumentResult, Record
 
 _MAX_MOVES_SHOWN = 3
+_MAX_ROUTES_SHOWN = 40
 
 
 class PartitionSummary(Record):
@@ -114,7 +115,9 @@ class PartitionedGraph(PassResult[PartitionOptions, Partitioning]):
         if parts.routes:
             out.line()
             out.heading("messages")
-            out.table(routes_table(parts))
+            out.table(routes_table(parts.routes[:_MAX_ROUTES_SHOWN]))
+            if (hidden := len(parts.routes) - _MAX_ROUTES_SHOWN) > 0:
+                out.line(f"and {hidden} more; --json lists them", "dim")
         placed = self.placement.devices if self.placement else ()
         used = {item.device for item in parts.parts}
         if idle := [short_device_name(name) for name in placed if name not in used]:

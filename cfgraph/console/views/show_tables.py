@@ -27,7 +27,7 @@ from cfgraph.reports import OPTIONAL, Column, Count, Maybe, Record
 # late imports: few graphs have parts or tables
 
 if TYPE_CHECKING:
-    from cfgraph.analysis.partitions import Partitions
+    from cfgraph.analysis.partitions import MessageRoute, Partitions
     from cfgraph.analysis.table_contents import TableContents
 
 
@@ -57,12 +57,11 @@ def partitions_table(parts: Partitions) -> OutputTable:
     return report_table(DeviceRow, partition_rows(parts), *names)
 
 
-def routes_table(parts: Partitions) -> OutputTable:
+def routes_table(routes: Iterable[MessageRoute]) -> OutputTable:
     """Return one row per pair of devices and loop that exchange messages."""
     from cfgraph.analysis.partitions import MessageRoute
 
-    names = ("source", "target", "loop", "messages", "size")
-    return report_table(MessageRoute, parts.routes, *names)
+    return report_table(MessageRoute, routes, "source", "target", "loop", "messages", "size")
 
 
 def sent_tensors_table(parts: Partitions) -> OutputTable:
