@@ -11,6 +11,7 @@ An archive has for each case, by names of a signature or of tensors:
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -89,7 +90,10 @@ def read_golden(path: str) -> GoldenOutputs:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRuns:
-    """Runs of a graph whose tensors have names of a signature; others have their own."""
+    """Runs of a graph whose tensors have names of a signature; others have their own.
+
+    A fetch with several names of `outputs` has a value for each.
+    """
 
     graph: Graph
     options: ComparisonRunOptions
@@ -106,7 +110,7 @@ class GoldenRuns:
         for seed in range(options.seed, options.seed + options.cases):
             point, values, _ = finite_point(self._sampler(seed, options.setting.feeds), self._run)
             inputs = {names.get(name, name): value for name, value in point.feeds.items()}
-            cases.append(GoldenCase(inputs, dict(zip(self._output_names(), values, strict=True))))
+            cases.append(GoldenCase(inputs, self._by_name(values)))
             if len(point.feeds) == len(options.setting.feeds) and not is_random(self.graph):
                 break
         return GoldenOutputs(cases, options.seed)
@@ -116,7 +120,7 @@ class GoldenRuns:
 
         Raises UsageError for an input or an output that is not recorded.
         """
-        fetches, recorded = tuple(self._output_names()), golden.cases[0].outputs
+        fetches, recorded = tuple(self._fetches_by_name()), golden.cases[0].outputs
         for name in fetches:
             if name not in recorded:
                 message = f"the output {name!r} is not recorded"
@@ -125,16 +129,23 @@ class GoldenRuns:
         for number, case in enumerate(golden.cases):
             point = self._sampler(golden.seed + number, self._feeds(case))()
             self._require_inputs(point, case)
-            values = dict(zip(fetches, self._run(point), strict=True))
+            values = self._by_name(self._run(point))
             no_value = [name for name in no_value if values[name] is None]
             if gaps := tuple(self._gaps(values, case)):
                 seed = golden.seed + number
                 return RunDiff(fetches, cases=number + 1, gaps=gaps, inputs=point.feeds, seed=seed)
         return RunDiff(fetches, cases=len(golden.cases), no_value=tuple(no_value))
 
-    def _output_names(self) -> list[str]:
-        names = {tensor: name for name, tensor in self.outputs.items()}
-        return [names.get(tensor, tensor) for tensor in self.options.fetches]
+    def _fetches_by_name(self) -> dict[str, str]:
+        names = defaultdict[str, list[str]](list)
+        for name, tensor in self.outputs.items():
+            names[tensor].append(name)
+        fetches = self.options.fetches
+        return {name: tensor for tensor in fetches for name in names.get(tensor, (tensor,))}
+
+    def _by_name(self, values: Sequence[Any]) -> dict[str, Any]:
+        by_tensor = dict(zip(self.options.fetches, values, strict=True))
+        return {name: by_tensor[tensor] for name, tensor in self._fetches_by_name().items()}
 
     def _run(self, point: EvaluationPoint) -> list[Any]:
         return point.run(self.options.fetches, allow_missing=True)
@@ -165,12 +176,9 @@ class GoldenRuns:
                 raise UsageError(message, hint="record the outputs of this model")
 
     def _gaps(self, values: Mapping[str, Any], case: GoldenCase) -> Iterator[ValueMismatch]:
-        dtypes = {
-            name: self.graph.tensor(tensor).dtype
-            for name, tensor in zip(self._output_names(), self.options.fetches, strict=True)
-        }
+        tensors = self._fetches_by_name()
         for name, actual in values.items():
-            expected = _restored(case.outputs[name], dtypes[name])
+            expected = _restored(case.outputs[name], self.graph.tensor(tensors[name]).dtype)
             message = difference_message(expected, actual, self.options.rtol, self.options.atol)
             if message is not None:
                 yield ValueMismatch(name, message, expected, actual)

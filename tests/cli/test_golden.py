@@ -95,6 +95,19 @@ def test_a_derived_graph_is_compared_by_the_names_of_the_signature(
     assert command("diff", "gradients", "golden.npz").code == 0
 
 
+def test_a_recorded_output_is_compared_with_the_counterpart_that_is_named(
+    model: Path, command: Any
+) -> None:
+    assert command("record", model, "-o", "golden.npz").code == 0
+    for name, other, port in (("y", "label", 0), ("label", "y", 1)):
+        done = command("diff", model, "golden.npz", "--fetch", f"{name}={other}")
+        assert (done.code, done.lines[1].partition(":")[0]) == (1, name), done.out
+        assert f"cfgraph run model --fetch=StatefulPartitionedCall:{port} " in done.lines[-1]
+        assert command("diff", model, "golden.npz", "--fetch", f"{name}={name}").code == 0
+    done = command("diff", model, "golden.npz", "--fetch", "other=y")
+    assert (done.code, "the output 'other' is not recorded" in done.err) == (2, True)
+
+
 def test_recorded_names_that_a_model_lacks_are_paired_by_type_and_shape(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,14 @@ def _names(source: Source, runs: ComparedRuns) -> SignatureNames:
 
 def _golden_runs(source: Source, runs: ComparedRuns, names: SignatureNames) -> GoldenRuns:
     options = comparison_options(runs, source, names, by_signature=True)
-    return GoldenRuns(source.graph, options, names.inputs, names.outputs)
+    return GoldenRuns(source.graph, options, names.inputs, _fetched_names(runs, names.outputs))
+
+
+def _fetched_names(runs: ComparedRuns, outputs: Mapping[str, str]) -> dict[str, str]:
+    """The outputs by the names that the fetches use; other tensors have one name each."""
+    fetched = {name: outputs[name] for name in runs.fetches.fetch if name in outputs}
+    others = {tensor: name for name, tensor in outputs.items() if tensor not in fetched.values()}
+    return fetched | {name: tensor for tensor, name in others.items()}
 
 
 def _require_outputs(
@@ -142,7 +149,7 @@ def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
         runs = replace(runs, fetches=FetchOptions(recorded))
     delta = _golden_runs(source, runs, names).compare(golden)
     delta = replace(delta, notices=(*delta.notices, *notices))
-    renamed = {name: names.outputs[name] for name in {*names.outputs} - {*own.outputs}}
+    renamed = dict(names.outputs.items() - own.outputs.items())
     fetches = [renamed.get(gap.what, gap.what) for gap in delta.gaps[:_MAX_LISTED]]
     graphs = [source.graph]
     archive = Source(Graph(), golden_path, "npz", read_bytes(golden_path))
