@@ -208,11 +208,11 @@ class ComparedRuns:
         """True if any of the options was used."""
         return self.inputs.is_set or self.cases.is_set or self.fetches.is_set
 
-    def fetched_of_b(self) -> tuple[ComparedRuns, dict[str, str]]:
+    def fetched_of_b(self) -> tuple[ComparedRuns, list[tuple[str, str]]]:
         """The runs of the first graph, and the fetches with another name in the second one."""
         items = [text.partition("=") for text in self.fetches.fetch]
         fetches = self.fetches.replace(fetch=[name for name, _, _ in items])
-        return replace(self, fetches=fetches), {name: b for name, sign, b in items if sign}
+        return replace(self, fetches=fetches), [(name, b) for name, sign, b in items if sign]
 
     @classmethod
     def of_pass(

@@ -102,6 +102,9 @@ def test_outputs_of_one_type_are_not_paired(command: Any, tmp_path: Path) -> Non
     for other, code in (("u", 0), ("v:0", 1)):
         done = command("diff", first, second, "--run", "--fetch", f"y={other}")
         assert done.code == code, done.err
+    repeated = "--fetch", "y=u", "--fetch", "y:0=v"
+    done = command("diff", first, second, "--run", *repeated)
+    assert (done.code, "y:0 has two counterparts: u:0 and v:0" in done.err) == (2, True)
     done = command("diff", first, second, "--run", "--fetch", "y=w")
     assert (done.code, "no node 'w'" in done.err) == (2, True)
     assert command("record", first, "-o", tmp_path / "golden.npz").code == 0
@@ -110,6 +113,8 @@ def test_outputs_of_one_type_are_not_paired(command: Any, tmp_path: Path) -> Non
     for other, code in (("u", 0), ("v", 1)):
         golden = "--fetch", f"y:0={other}"
         assert command("diff", second, tmp_path / "golden.npz", *golden).code == code
+    repeated = "--fetch", "y:0=u", "--fetch", "y:0=v"
+    assert command("diff", second, tmp_path / "golden.npz", *repeated).code == 2
 
 
 def test_a_node_that_one_export_does_not_need_is_not_where_they_diverge(

@@ -28,7 +28,7 @@ from cfgraph.console.comparisons.diff_run import (
     runs_summary,
 )
 from cfgraph.console.comparisons.run_options import comparison_options
-from cfgraph.console.comparisons.tensor_pairs import fetched_name, pair_recorded
+from cfgraph.console.comparisons.tensor_pairs import fetched_name, one_partner_each, pair_recorded
 from cfgraph.console.graph_files import Source, artifact, read_graph, require_single_stdin
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import UsageError
@@ -141,7 +141,7 @@ def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
     golden, source = read_golden(golden_path), read_graph(path, quiet=True)
     runs, fetches_of_b = options.runs.fetched_of_b()
     own = _names(source, runs)
-    named = {name: fetched_name(source.graph, own, b) for name, b in fetches_of_b.items()}
+    named = one_partner_each((name, fetched_name(source.graph, own, b)) for name, b in fetches_of_b)
     names, notices = pair_recorded(source.graph, own.with_names({}, named), golden)
     if not runs.fetches.fetch:
         recorded = [*golden.cases[0].outputs]

@@ -53,6 +53,17 @@ def fetched_name(graph: Graph, names: SignatureNames, name: str) -> str:
     return request.outside_loops(names.outputs.get(name, name)).name
 
 
+def one_partner_each(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The pairs by their first names. Raises UsageError for two partners of one name."""
+    partners = dict[str, str]()
+    for name, partner in pairs:
+        first = partners.setdefault(name, partner)
+        if first != partner:
+            message = f"--fetch {name} has two counterparts: {first} and {partner}"
+            raise UsageError(message, hint="remove one of them")
+    return partners
+
+
 def typed_tensors(graph: Graph, tensors: Iterable[Output]) -> list[SignatureTensor]:
     """The tensors with their inferred types, under their own names."""
     listed = [tensor for tensor in tensors if tensor.dtype is not None]
@@ -121,14 +132,14 @@ class TensorPairs:
             self._add("output", typed_tensors(a, left), others, b)
 
     def add_fetches(
-        self, fetches: Mapping[str, str], graphs: GraphPair, names: SignaturePair
+        self, fetches: Iterable[tuple[str, str]], graphs: GraphPair, names: SignaturePair
     ) -> None:
         """Pair tensors that the user names. Raises UsageError if a graph lacks one."""
-        for pair in fetches.items():
-            sides = zip(graphs, names, pair, strict=True)
-            tensor, partner = (fetched_name(*side) for side in sides)
-            self.names_of_b[tensor] = partner
-            self.missing = [name for name in self.missing if name != tensor]
+        (a, b), (names_a, names_b) = graphs, names
+        pairs = ((fetched_name(a, names_a, x), fetched_name(b, names_b, y)) for x, y in fetches)
+        partners = one_partner_each(pairs)
+        self.names_of_b.update(partners)
+        self.missing = [name for name in self.missing if name not in partners]
 
     def _add(
         self,
