@@ -205,7 +205,7 @@ class WindowGrid:
         padded = self.pad(xp, x)
         if not self.out or 0 in self.window:
             return xp.zeros((x.shape[0], *self.out, 0, x.shape[-1]), dtype=x.dtype)
-        if xp.__name__ == "jax.numpy" and self.has_few_windows(x.shape[0]):
+        if xp.__name__ == "jax.numpy" and x.size and self.has_few_windows(x.shape[0]):
             pixels = padded.reshape((x.shape[0], math.prod(self._padded_sizes), x.shape[-1]))
             return xp.take(pixels, self._covered, axis=1, mode="clip")
         return xp.stack([padded[view] for _, view in self.views()], axis=-2)

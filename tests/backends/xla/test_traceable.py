@@ -132,6 +132,18 @@ def test_a_window_larger_than_the_image_is_a_product_in_xla(image: tuple[int, ..
     assert "convolution" not in jax().jit(compute).lower(*inputs).as_text()
 
 
+@pytest.mark.parametrize("image", [(2, 0, 5, 3), (1, 4, 0, 2), (0, 4, 4, 2)])
+def test_an_image_without_pixels_has_no_traced_patches(image: tuple[int, ...]) -> None:
+    if jax() is None:
+        pytest.skip("jax is not installed (extra `xla`)")
+    sizes = {"ksizes": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "rates": [1, 1, 1, 1]}
+    images = np.zeros(image, np.float32)
+    item = harness.case("ExtractImagePatches", [images], {**sizes, "padding": "SAME"})
+    op = lookup(item.op)
+    assert op is not None
+    assert traced(op, item)[0].shape == run_ours(item)[0].shape
+
+
 def can_trace(op: type[Op], item: Case, constant: Sequence[int]) -> bool:
     compute, inputs = free_kernel(op, item, constant)
     try:
