@@ -15,7 +15,8 @@ runs in one thread, and queues its kernels on one stream, whose order is the ord
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -91,11 +92,22 @@ class GpuCodeDriver(CompiledDriver):
         stream, values = self._stream, [*feeds]
         with stream.current():
             for index in self._moved_feeds:
-                values[index] = stream.to_device(values[index])
+                with self._errors_at(self.compiled.plan.feeds[index]):
+                    values[index] = stream.to_device(values[index])
             results = function(self.step, values, iterations)
-            for value in results if len(results) > 1 else ():
-                stream.start_copy(value)
+            if len(results) > 1:
+                for output, value in zip(self.fetches, results, strict=True):
+                    with self._errors_at(output):
+                        stream.start_copy(value)
         return results
+
+    @contextmanager
+    def _errors_at(self, output: Output) -> Iterator[None]:
+        """Context of the copy of a fed or fetched value, whose errors have its node."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            raise gpu_error(error, self._device, output.node) from error
 
     def explain(self, error: Exception, watch: LoopWatch) -> None:
         """Raise an error as tokens do; a GPU that failed, or has no memory, is not tried again."""

@@ -217,6 +217,23 @@ def test_memory_that_is_not_there_is_an_error_with_its_node(
     assert calls == [1]
 
 
+@pytest.mark.parametrize(("size", "node"), [(1 << 17, "x"), (1, "a")], ids=["feed", "fetch"])
+def test_a_copy_that_the_host_has_no_memory_for_is_an_error_with_its_node(
+    monkeypatch: pytest.MonkeyPatch, size: int, node: str
+) -> None:
+    text = "x = Placeholder() {dtype=float32, shape=[?]}\na = Neg(x)\nb = Exp(x)\n"
+    run, feeds = session(text, GpuContext(library)), {"x": np.zeros(size, np.float32)}
+    assert run.run(["a:0", "b:0"], feeds)[1][0] == 1
+
+    def full(size: int) -> None:
+        message = "cudaErrorMemoryAllocation: out of memory"
+        raise MemoryError(message)
+
+    monkeypatch.setattr(cuda, "alloc_pinned_memory", full)
+    error = error_of(run, ["a:0", "b:0"], feeds)
+    assert (error.code, error.device, error.node) == ("CFG711", "gpu:0", node)
+
+
 def test_a_run_follows_what_earlier_runs_queued_on_other_streams(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
