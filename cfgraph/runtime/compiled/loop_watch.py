@@ -37,6 +37,8 @@ _LARGEST: Final = (1 << 63) - 1
 # nodes of a condition that are searched for what it reads
 _MAX_NODES: Final = 200
 _HEADER: Final = re.compile(r"\s*for i(\d+) in")
+# a line that copies an input of a node to another memory
+_COPY: Final = re.compile(r"\s*(\w+) = m\d+\((\w+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +189,20 @@ class LoopWatch:
         code = self.run.code
         texts = code.source.split("\n")
         result: dict[Node, list[list[str]]] = {reader: [] for reader in readers}
-        for number, (plan, _) in reversed(list(enumerate(code.positions))):
-            if plan is not None and plan.node in readers:
-                count = len(plan.node.inputs)
-                names = operand_names(texts[number])[-count:]
-                if len(names) == count:
-                    result[plan.node].append(names)
+        copied: dict[str, str] = {}
+        for number, (plan, _) in enumerate(code.positions):
+            if plan is None or plan.node not in readers:
+                continue
+            copy = _COPY.match(texts[number])
+            if copy is not None:
+                copied[copy[1]] = copy[2]
+                continue
+            count = len(plan.node.inputs)
+            names = operand_names(texts[number])[-count:]
+            if len(names) == count:
+                # a copy is that of the last iteration at the header of the loop
+                result[plan.node].insert(0, [copied.get(name, name) for name in names])
+            copied.clear()
         return result
 
 

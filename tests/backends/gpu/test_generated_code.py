@@ -48,6 +48,24 @@ float = Cast(k) {SrcT=int32, DstT=float32}
 z = Mul(y, float)
 """
 
+# the condition reads on the card what the loop counts on the host
+COUNTED = """
+x = Placeholder() {dtype=float32, shape=[]}
+zero = Const() {dtype=int32, value=int32[]:0}
+start = Enter(zero) {frame_name="loop"}
+limit = Enter(x) {frame_name="loop", is_constant=true}
+merge = Merge(start, next)
+number = Cast(merge) {SrcT=int32, DstT=float32}
+less = Less(number, limit)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+body = Identity(switch:1)
+one = Const(^body) {dtype=int32, value=int32[]:1}
+more = AddV2(body, one)
+next = NextIteration(more)
+out = Exit(switch:0)
+"""
+
 COUNTER = """
 x = Placeholder() {dtype=float32, shape=[?]}
 v = VarHandleOp() {dtype=float32, shape=[?], shared_name="v"}
@@ -115,6 +133,13 @@ def test_an_endless_loop_ends_at_its_limit_with_what_its_condition_reads(card: G
     assert (error.code, error.node) == ("CFG704", "next")
     assert "merge" in str(error)
     assert run.run("out:0", {"x": 64.0}, max_iterations=1) == [128]
+
+
+def test_what_a_condition_reads_at_its_limit_is_that_of_tokens(card: GpuContext) -> None:
+    runs = session(COUNTED, card), session(COUNTED, card, engine="tokens")
+    have, want = (str(error_of(run, "out:0", {"x": 99.0}, max_iterations=6)) for run in runs)
+    assert have == want
+    assert "'merge': 4, 5, 6" in have
 
 
 def test_a_variable_stays_on_the_card_between_runs_of_code(card: GpuContext) -> None:
