@@ -260,17 +260,18 @@ class _ShapePropagation:
     def _look_again(self, node: Node) -> None:
         """Infer the outputs of a node again, generalize the previous result, and queue readers."""
         before = self.shapes[node]
+        general = [*before]
         shapes, values = self._infer(node)
         ports = self._generalize_values(node, values) if self.values else set[int]()
         for port, (old, new) in enumerate(zip(before, shapes, strict=True)):
             if old is new or old == new:
                 continue
-            general = old.generalize(new)
-            if general != old:
+            general[port] = old.generalize(new)
+            if general[port] != old:
                 ports.add(port)
-                self.shapes[node] = [*self.shapes[node][:port], general, *before[port + 1 :]]
         if not ports:
             return
+        self.shapes[node] = general
         for reader, slot in node.uses:
             if slot >= 0 and self.waiting[reader] <= 0 and reader.inputs[slot].port in ports:
                 self._look_later(reader)
