@@ -141,6 +141,30 @@ def test_recorded_names_that_a_model_lacks_are_paired_by_type_and_shape(
     assert (done.code, done.err.splitlines()) == (2, lines)
 
 
+def test_an_array_that_no_tensor_can_be_has_no_counterpart(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.graph").write_text("x = Placeholder() {dtype=float32, shape=[2]}\ny = Neg(x)\n")
+    value = np.ones(2, np.float32)
+    for name in ("in/input", "out/output"):
+        arrays = {"0/in/x": value, "0/out/y": value, f"0/{name}": value.astype(np.longdouble)}
+        np.savez("golden.npz", **arrays)
+        done = command("diff", "a.graph", "golden.npz")
+        kind = name.rpartition("/")[2]
+        assert (done.code, f"the model has no {kind} '{kind}'" in done.err) == (2, True), done.err
+
+
+def test_an_error_lists_the_outputs_of_the_model_alone(model: Path, command: Any) -> None:
+    arrays = np.zeros((1, 2), np.float32), np.zeros(1, np.int8)
+    np.savez("golden.npz", **{"0/in/x": arrays[0], "0/out/y:1": arrays[0], "0/out/y:0": arrays[1]})
+    done = command("diff", model, "golden.npz")
+    assert (done.code, done.err.splitlines()[1:]) == (
+        2,
+        ["  hint: its outputs: label, y; --fetch y:0=OUTPUT compares another one"],
+    )
+
+
 @pytest.mark.parametrize(
     ("y", "feeds", "cases"),
     [

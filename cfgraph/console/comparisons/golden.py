@@ -74,15 +74,23 @@ def _fetched_names(runs: ComparedRuns, outputs: Mapping[str, str]) -> dict[str, 
 
 
 def _require_outputs(
-    graph: Graph, names: Mapping[str, str], recorded: Sequence[str], golden_path: str
+    graph: Graph,
+    own: Mapping[str, str],
+    names: Mapping[str, str],
+    recorded: Sequence[str],
+    golden_path: str,
 ) -> None:
-    """Raise UsageError for a recorded output that a model lacks; note those not recorded."""
+    """Raise UsageError for a recorded output that a model lacks; note those not recorded.
+
+    `own` are the names of the model, `names` also those of paired outputs.
+    """
     for name in recorded:
         if name not in names and not has_output(graph, name):
             message = f"the model has no output {name!r}, which {golden_path} has"
-            known = f"its outputs: {', '.join(names)}" if names else SIGNATURES_HINT
+            known = f"its outputs: {', '.join(own)}" if own else SIGNATURES_HINT
             known += f"; --fetch {name}=OUTPUT compares another one"
-            raise UsageError(message, hint=did_you_mean(name, names) or known)
+            others = [each for each in own if each not in recorded]
+            raise UsageError(message, hint=did_you_mean(name, others) or known)
     compared = {names[name] for name in recorded if name in names}
     if more := [name for name in names if names[name] not in compared]:
         note(f"note: not recorded, and not compared: {first_names(more, _MAX_LISTED)}")
@@ -145,7 +153,7 @@ def compare_golden(path: str, golden_path: str, options: DiffOptions) -> int:
     names, notices = pair_recorded(source.graph, own.with_names({}, named), golden)
     if not runs.fetches.fetch:
         recorded = [*golden.cases[0].outputs]
-        _require_outputs(source.graph, names.outputs, recorded, golden_path)
+        _require_outputs(source.graph, own.outputs, names.outputs, recorded, golden_path)
         runs = replace(runs, fetches=FetchOptions(recorded))
     delta = _golden_runs(source, runs, names).compare(golden)
     delta = replace(delta, notices=(*delta.notices, *notices))

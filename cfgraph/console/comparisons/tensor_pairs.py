@@ -195,6 +195,10 @@ def pair_recorded(
 def _recorded_tensors(values: Mapping[str, Any], names: Iterable[str]) -> Iterator[SignatureTensor]:
     for name in names:
         value = values[name]
-        # a dead output has no type, bfloat16 is stored without one
-        if value is not None and value.dtype.kind != "V":
-            yield SignatureTensor(name, name, DType.from_numpy(value.dtype), Shape(value.shape))
+        if value is None:  # a dead output has no type
+            continue
+        try:
+            dtype = DType.from_numpy(value.dtype)
+        except TypeError:  # bfloat16 is stored without a type, and a long double is of none
+            continue
+        yield SignatureTensor(name, name, dtype, Shape(value.shape))
