@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.errors import UsageError
 from tests.shell import run
 from tests.test_docs import BLOCK, ROOT
 
@@ -66,6 +67,15 @@ def test_a_difference_is_what_the_command_prints(
     assert str(runs) == command("diff", *files, "--run", "--feed", "n=5").out.rstrip()
     assert str(cfgraph.compare(*files, {"n": 5})) == str(runs)
     assert not cfgraph.compare(counter, other, {"n": 6}, fetches="count")
+
+
+def test_fetches_are_names(counter: cfgraph.Graph) -> None:
+    count = counter["count"]
+    for fetch in (count, count.output(), 5):
+        fetches: Any = [fetch]
+        with pytest.raises(UsageError, match="a name is expected"):
+            cfgraph.compare(counter, counter, {"n": 5}, fetches=fetches)
+    assert not cfgraph.compare(counter, counter, {"n": 5}, fetches=["count=count:0"])
 
 
 def test_variables_are_those_of_a_state(graph: cfgraph.Graph) -> None:

@@ -15,6 +15,7 @@ from cfgraph.console.comparisons.run_options import pair_runs
 from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.ir.file_io import require_path
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.names import require_names
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.preparation.run_config import require_state
 from cfgraph.runtime.preparation.run_names import fetch_names
@@ -39,9 +40,10 @@ def compare(
 
     A graph is a `Graph` or the path of a file; a SavedModel has the variables and the names of its
     signature. `feeds` are arrays by name; other inputs are random, and differ in each of the
-    `cases`. The default `fetches` are the outputs of the signature, or those of the first graph.
-    `state` has the variables of the first graph, as `restore` returns them, and `state_of_b` those
-    of the second, by default the same. The default tolerances depend on the type.
+    `cases`. The default `fetches` are the outputs of the signature, or those of the first graph;
+    NAME=NAME_B pairs tensors of different names. `state` has the variables of the first graph, as
+    `restore` returns them, and `state_of_b` those of the second, by default the same. The default
+    tolerances depend on the type.
 
     The result is true if the values differ; `gaps`, `first` (the first wrong node), and `inputs`
     say how. `print` shows it as the command does. Raises UsageError for names that do not fit, and
@@ -66,11 +68,13 @@ def compared_runs(
     rtol: float | None,
     atol: float | None,
 ) -> ComparedRuns:
-    """The runs that these arguments describe."""
+    """The runs that these arguments describe. Raises UsageError for fetches that are no names."""
+    names = [] if fetches is None else fetch_names(fetches)
+    require_names(names)
     return ComparedRuns(
         RunInputs(feeds=[dict(feeds)] if feeds else [], seed=seed),
         CaseOptions(cases=cases, rtol=rtol, atol=atol),
-        FetchOptions(fetch=[] if fetches is None else fetch_names(fetches)),
+        FetchOptions(fetch=names),
     )
 
 
