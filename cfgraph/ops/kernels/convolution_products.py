@@ -128,7 +128,7 @@ def _is_faster_by_xla(xp: ModuleType, fit: WindowGrid, x: Any, dtype: Any, chann
         and len(fit.window) == 2
         and x.dtype == dtype == np.float32
         and 0 not in fit.out
-        and not fit.has_few_windows(len(x))
+        and not fit.has_few_windows(x)
         and (offsets > _XLA_OFFSETS or (offsets > _FEW_OFFSETS and x.shape[-1] >= channels))
     )
 

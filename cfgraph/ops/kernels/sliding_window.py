@@ -21,6 +21,8 @@ from cfgraph.ops.opdef.op import OpError
 
 # images and windows of which XLA gathers patches sooner than it convolves
 _FEW_WINDOWS: Final = 16
+# elements of more patches than these, 256 MiB of float32, are not gathered
+_MAX_GATHERED: Final = 1 << 26
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -205,19 +207,21 @@ class WindowGrid:
         padded = self.pad(xp, x)
         if not self.out or 0 in self.window:
             return xp.zeros((x.shape[0], *self.out, 0, x.shape[-1]), dtype=x.dtype)
-        if xp.__name__ == "jax.numpy" and x.size and self.has_few_windows(x.shape[0]):
+        if xp.__name__ == "jax.numpy" and x.size and self.has_few_windows(x):
             pixels = padded.reshape((x.shape[0], math.prod(self._padded_sizes), x.shape[-1]))
             return xp.take(pixels, self._covered, axis=1, mode="clip")
         return xp.stack([padded[view] for _, view in self.views()], axis=-2)
 
-    def has_few_windows(self, images: int) -> bool:
+    def has_few_windows(self, x: Any) -> bool:
         """True for so few windows, or such small images, that XLA convolves them slowly.
 
         If a window has more elements than an image, XLA exchanges the two, and computes that in a
-        plain loop.
+        plain loop, which needs no memory for patches.
         """
-        is_wide = math.prod(self.window) > math.prod(self.sizes)
-        return is_wide or images * math.prod(self.out) <= _FEW_WINDOWS
+        windows, offsets = x.shape[0] * math.prod(self.out), math.prod(self.window)
+        is_wide = offsets > math.prod(self.sizes)
+        is_small = windows * offsets * x.shape[-1] <= _MAX_GATHERED
+        return windows <= _FEW_WINDOWS or (is_wide and is_small)
 
     @cached_property
     def _covered(self) -> Any:

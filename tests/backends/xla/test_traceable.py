@@ -121,15 +121,21 @@ def test_a_traced_convolution_and_its_gradients_are_those_of_numpy(
         np.testing.assert_allclose(traced(op, item)[0], expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("image", [(1, 2, 2, 32), (8, 2, 3, 32)])
-def test_a_window_larger_than_the_image_is_a_product_in_xla(image: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("image", "size", "is_product"),
+    [((1, 2, 2, 32), 3, True), ((8, 2, 3, 32), 3, True), ((1, 64, 64, 16), 65, False)],
+)
+def test_a_window_larger_than_the_image_is_a_product_in_xla_if_patches_are_small(
+    image: tuple[int, ...], size: int, *, is_product: bool
+) -> None:
     if jax() is None:
         pytest.skip("jax is not installed (extra `xla`)")
     attrs = {"strides": [1, 1, 1, 1], "padding": "SAME"}
-    x, w = (np.ones(shape, np.float32) for shape in (image, (3, 3, 32, 8)))
+    x, w = (np.ones(shape, np.float32) for shape in (image, (size, size, image[-1], 8)))
     compute, inputs = free_kernel(Conv2D, harness.case("Conv2D", [x, w], attrs), ())
     # XLA exchanges image and window of such a convolution, which takes fifty times as long
-    assert "convolution" not in jax().jit(compute).lower(*inputs).as_text()
+    text = jax().jit(compute).lower(*inputs).as_text()
+    assert ("convolution" not in text) == is_product
 
 
 @pytest.mark.parametrize("image", [(2, 0, 5, 3), (1, 4, 0, 2), (0, 4, 4, 2)])
