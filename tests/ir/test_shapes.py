@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
@@ -12,6 +12,8 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 DIMS = st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=4)
 SHAPES = st.one_of(st.just(UNKNOWN_SHAPE), DIMS.map(Shape))
 SIZES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
+# a busy machine draws and runs an example in any time
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,7 @@ def test_a_shape_knows_its_rank_and_size(
     assert (str(shape), shape.rank, shape.is_full, shape.elements) == (text, rank, full, elements)
 
 
+@UNTIMED
 @given(SHAPES, SIZES)
 def test_a_shape_accepts_what_it_does_not_contradict(shape: Shape, sizes: tuple[int, ...]) -> None:
     try:
@@ -41,6 +44,7 @@ def test_a_shape_accepts_what_it_does_not_contradict(shape: Shape, sizes: tuple[
     assert shape.accepts(sizes) == agrees
 
 
+@UNTIMED
 @given(SHAPES, SHAPES)
 def test_merging_keeps_what_either_says(first: Shape, second: Shape) -> None:
     try:
@@ -51,6 +55,7 @@ def test_merging_keeps_what_either_says(first: Shape, second: Shape) -> None:
     assert both.merge(first) == both.merge(second) == both
 
 
+@UNTIMED
 @given(SHAPES, SHAPES, SIZES)
 def test_merging_accepts_what_both_accept(
     first: Shape, second: Shape, sizes: tuple[int, ...]
@@ -62,6 +67,7 @@ def test_merging_accepts_what_both_accept(
         assert not expected
 
 
+@UNTIMED
 @given(SHAPES, SHAPES, SIZES)
 def test_joining_accepts_what_either_accepts(
     first: Shape, second: Shape, sizes: tuple[int, ...]
@@ -72,6 +78,7 @@ def test_joining_accepts_what_either_accepts(
         assert joined.accepts(sizes)
 
 
+@UNTIMED
 @given(SIZES, SIZES)
 def test_full_shapes_broadcast_as_arrays_do(
     first: tuple[int, ...], second: tuple[int, ...]
@@ -85,6 +92,7 @@ def test_full_shapes_broadcast_as_arrays_do(
         assert Shape(first).broadcast(Shape(second)) == Shape(expected)
 
 
+@UNTIMED
 @given(SHAPES, SHAPES, SIZES, SIZES)
 def test_what_is_not_known_broadcasts_to_what_may_be(
     value: Shape, two: Shape, first: tuple[int, ...], second: tuple[int, ...]
@@ -97,6 +105,7 @@ def test_what_is_not_known_broadcasts_to_what_may_be(
         assert value.broadcast(two).accepts(expected)
 
 
+@UNTIMED
 @given(SIZES, SIZES)
 def test_joined_ends_multiply_sizes(first: tuple[int, ...], second: tuple[int, ...]) -> None:
     joined = Shape(first) + Shape(second)
