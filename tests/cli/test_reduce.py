@@ -145,7 +145,12 @@ def test_an_interrupted_reduction_leaves_the_best_graph(counter: Path, tmp_path:
         "-j",
         "1",
     ]
-    body = "import sys, time; time.sleep(0.3); sys.exit(b'AddV2' in open(sys.argv[1],'rb').read())"
+    # once a smaller graph is written, the command does not end before the interruption
+    body = (
+        "import os, sys, time; "
+        f"time.sleep(300 * (os.path.exists({str(out)!r}) and os.path.getsize({str(out)!r})"
+        f" < {counter.stat().st_size})); sys.exit(b'AddV2' in open(sys.argv[1],'rb').read())"
+    )
     words += ["--", sys.executable, "-c", body, "{}"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 60
