@@ -220,6 +220,11 @@ class InductionVariable(NamedTuple):
         """The value after a number of iterations."""
         return self.start + count * self.step
 
+    def fits(self, count: int, dtype: Any) -> bool:
+        """True if the value after a number of iterations is one of the NumPy dtype."""
+        limits = np.iinfo(dtype)
+        return int(limits.min) <= self.after(count) <= int(limits.max)
+
 
 def static_trip_count(cond: Node, shapes: StaticShapes, *, exact: bool = False) -> int | None:
     """An upper bound on the iterations of a loop, or None if it is not static.
@@ -365,7 +370,9 @@ def _max_trip_count(pred: Output, facts: _LoopFacts, exact: bool) -> int | None:
         counter, end = facts.induction_variable(tensor), facts.integer(limit)
         if counter is not None and end is not None:
             count = _iterations_to(counter, end, equal, sign)
-            return count if count is not None and _fits(counter, count, tensor) else None
+            assert tensor.dtype is not None
+            fits = count is not None and counter.fits(count, tensor.dtype.numpy)
+            return count if fits else None
     return None
 
 
@@ -376,13 +383,6 @@ def _iterations_to(counter: InductionVariable, end: int, equal: int, sign: int) 
         return 0
     step = sign * counter.step
     return None if step <= 0 else -(-distance // step)
-
-
-def _fits(counter: InductionVariable, count: int, x: Output) -> bool:
-    """True if a counter reaches its last value without overflow."""
-    assert x.dtype is not None
-    limits = np.iinfo(x.dtype.numpy)
-    return int(limits.min) <= counter.after(count) <= int(limits.max)
 
 
 def _step_of(after: Output, is_variable: Callable[[Output], bool], facts: _LoopFacts) -> int | None:

@@ -368,7 +368,7 @@ class _LoopTrace:
         return {
             index: counter
             for index, counter in found.items()
-            if _fits(counter, self.iterations, self.values[index].dtype)
+            if counter.fits(self.iterations, self.values[index].dtype)
         }
 
     @property
@@ -491,12 +491,6 @@ class _LoopTrace:
             assert self.iterations
             least, largest = sorted((counter.start, counter.after(self.iterations - 1)))
             yield KnownRange(values[index], least, largest)
-
-
-def _fits(counter: InductionVariable, count: int, dtype: np.dtype[Any]) -> bool:
-    """True if a counter has no overflow in a number of iterations."""
-    limits = np.iinfo(dtype)
-    return bool(limits.min <= counter.after(count) <= limits.max)
 
 
 def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ...]) -> Any:
