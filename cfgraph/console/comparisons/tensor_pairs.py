@@ -66,13 +66,9 @@ def one_partner_each(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def typed_tensors(graph: Graph, tensors: Iterable[Output]) -> list[SignatureTensor]:
     """The tensors with their inferred types, under their own names."""
-    listed = [tensor for tensor in tensors if tensor.dtype is not None]
-    shapes = infer_shapes(graph, sent=listed)
-    return [
-        SignatureTensor(item.name, item.name, item.dtype.base, shapes[item])
-        for item in listed
-        if item.dtype is not None
-    ]
+    dtypes = {item: item.dtype.base for item in tensors if item.dtype is not None}
+    shapes = infer_shapes(graph, sent=dtypes.keys())
+    return [SignatureTensor(item.name, item.name, dtypes[item], shapes[item]) for item in dtypes]
 
 
 def outputs_of(graph: Graph, signature: SavedSignature | None) -> Sequence[SignatureTensor]:

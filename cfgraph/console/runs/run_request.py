@@ -262,7 +262,7 @@ def request_seed(feeds: FeedOptions, limits: LimitOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Outputs:
-    """What a run fetches, writes to files, and compares."""
+    """The fetches of a run, and the files and expected values of some."""
 
     fetches: Fetches
     files: dict[Output, str]
